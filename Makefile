@@ -1,0 +1,59 @@
+# Every target sets up what it needs, is safe to repeat, and is fast the second time.
+
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PROTOS := $(wildcard proto/radixgate/v1/*.proto)
+
+.DEFAULT_GOAL := help
+.PHONY: help install up test test-fast lint fmt proto proto-check bench clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Create the virtual environment in .venv with everything in it
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+up: $(STAMP) ## Run Redis, a gateway and two workers with a real model; Ctrl-C stops all
+	@$(BIN)/radixgate up
+
+test: $(STAMP) ## Run all tests
+	$(BIN)/python -m pytest
+
+test-fast: $(STAMP) ## Run the pure unit and property tests (under a minute)
+	$(BIN)/python -m pytest -m "not slow" -q
+
+lint: $(STAMP) proto-check ## Check format, lint, types, import layers and that the stubs are fresh
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+fmt: $(STAMP) ## Format the code and apply safe lint fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: $(STAMP) ## Make the Python stubs from the .proto files
+	$(call protoc,proto)
+
+proto-check: $(STAMP) # Fails when the committed stubs differ from what `make proto` would write
+	@fresh=$$(mktemp -d) && trap 'rm -rf $$fresh' EXIT && $(call protoc,$$fresh) && \
+	for stub in $$(cd $$fresh && ls radixgate/v1/*_pb2*); do \
+		cmp -s $$fresh/$$stub proto/$$stub || { echo "proto/$$stub is stale: run 'make proto' and commit"; exit 1; }; \
+	done
+
+define protoc
+PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m grpc_tools.protoc -Iproto \
+	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTOS)
+endef
+
+bench: $(STAMP) ## Run the benchmarks; each prints JSON with its raw numbers
+	$(BIN)/python -m bench.prefix_reuse
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
