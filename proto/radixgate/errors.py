@@ -1,0 +1,70 @@
+"""What the client raises: one class for each thing a caller would do differently.
+
+Every error keeps the message of the side that found it, and the gRPC status code it came with.
+"""
+
+# ruff: noqa: N818 - `except Unavailable` says it all
+
+import grpc
+
+
+class RadixgateError(Exception):
+    """A request failed; this class itself stands for faults inside gateway or worker.
+
+    Args: `code`, the gRPC status code of the failure.
+    """
+
+    def __init__(self, message: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class InvalidRequest(RadixgateError):
+    """The request is wrong in itself: change it."""
+
+
+class NotFound(RadixgateError):
+    """No such model or adapter here; the message lists what there is."""
+
+
+class FailedPrecondition(RadixgateError):
+    """Right in itself, but no worker here can serve it: a prompt larger than its KV memory."""
+
+
+class Overloaded(RadixgateError):
+    """Too much is queued: retry later."""
+
+
+class Unavailable(RadixgateError):
+    """No gateway answers, or no worker can take the request now: retry."""
+
+
+class DeadlineExceeded(RadixgateError):
+    """The `timeout` of the call passed; what streamed before it is still valid."""
+
+
+class Cancelled(RadixgateError):
+    """The stream was closed before it had finished."""
+
+
+_CLASSES: dict[grpc.StatusCode, type[RadixgateError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.CANCELLED: Cancelled,
+}
+
+
+def from_rpc_error(error: grpc.RpcError, address: str) -> RadixgateError:
+    """The exception for a failed call to the gateway at `address`."""
+    # NOTE: every error that a call raises is also the call, in grpc and in grpc.aio alike.
+    assert isinstance(error, grpc.Call | grpc.aio.AioRpcError), error
+    code = error.code()
+    message = error.details() or code.name
+    if code is grpc.StatusCode.UNAVAILABLE and message.startswith("failed to connect"):
+        message = f"no gateway answers at {address} ({message.rpartition(': ')[2]})"
+    return _CLASSES.get(code, RadixgateError)(message, code)

@@ -1,0 +1,114 @@
+"""Builds the requests that clients send, from plain Python values.
+
+Values are checked by the gateway, not here: one place decides what is valid, for every language.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
+
+from google.protobuf.message import Message
+
+from radixgate.prefix import pack_tokens
+from radixgate.v1.gateway_pb2 import ChatMessage, ChatRequest, RouteRequest
+from radixgate.v1.generate_pb2 import GenerateRequest, Sampling, Scope, Stopping
+
+Prompt: TypeAlias = str | bytes | Iterable[int]
+"""Text, token ids as little-endian uint32, or token ids."""
+
+Messages: TypeAlias = Iterable[Mapping[str, str]]
+"""Chat messages, each `{"role": ..., "content": ...}`."""
+
+_GROUPS: Final[dict[str, type[Message]]] = {
+    "scope": Scope,
+    "sampling": Sampling,
+    "stopping": Stopping,
+}
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of every request; what is left out or None gets the gateway's default.
+
+    Args:
+        request_id: names the request in logs and errors.
+        model: the model to ask; may be left out when there is only one.
+        tenant, salt: who shares KV blocks with whom; adapter: the LoRA adapter's name.
+        temperature: 0 is greedy. top_p, top_k, seed: see the `Sampling` message.
+        max_tokens: the most tokens to generate.
+        stop: the string, or strings, that end the text. stop_token_ids: tokens that do.
+        ignore_eos: go on past the model's end-of-sequence tokens.
+    """
+
+    request_id: str | None
+    model: str | None
+    tenant: str | None
+    salt: str | None
+    adapter: str | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    seed: int | None
+    max_tokens: int | None
+    stop: str | Iterable[str] | None
+    stop_token_ids: Iterable[int] | None
+    ignore_eos: bool | None
+
+
+def generate_request(prompt: Prompt, **options: Unpack[Options]) -> GenerateRequest:
+    """A request to continue `prompt`.
+
+    Raises:
+        ValueError: an option does not exist, or a value does not fit its field at all, such as a
+            negative token id.
+        TypeError: a value has the wrong type.
+    """
+    request = GenerateRequest(**_fields(options))
+    if isinstance(prompt, str):
+        request.text = prompt
+    else:
+        request.packed = prompt if isinstance(prompt, bytes) else pack_tokens(prompt)
+    return request
+
+
+def chat_request(messages: Messages, **options: Unpack[Options]) -> ChatRequest:
+    """A request for the next message of a chat.
+
+    Raises:
+        ValueError: as `generate_request`, or a message has a key besides role and content.
+        TypeError: as `generate_request`.
+    """
+    return ChatRequest(
+        messages=[ChatMessage(**message) for message in messages], **_fields(options)
+    )
+
+
+def route_request(
+    prompt: Prompt | None, messages: Messages | None, **options: Unpack[Options]
+) -> RouteRequest:
+    """A request for the routing decision about a prompt or a chat.
+
+    Raises:
+        ValueError: as `generate_request` and `chat_request`.
+        TypeError: not exactly one of `prompt` and `messages` is given, or as `generate_request`.
+    """
+    if prompt is not None and messages is None:
+        return RouteRequest(generate=generate_request(prompt, **options))
+    if messages is not None and prompt is None:
+        return RouteRequest(chat=chat_request(messages, **options))
+    raise TypeError("give a prompt or messages, one of them")
+
+
+def _fields(options: Options) -> dict[str, Any]:
+    """Options as the fields that `GenerateRequest` and `ChatRequest` share."""
+    left: dict[str, Any] = dict(options)
+    if isinstance(left.get("stop"), str):
+        left["stop"] = [left["stop"]]
+    groups = {
+        group: message(
+            **{
+                name: left.pop(name)
+                for name in left.keys() & message.DESCRIPTOR.fields_by_name.keys()
+            }
+        )
+        for group, message in _GROUPS.items()
+    }
+    return left | groups
