@@ -1,0 +1,1 @@
+"""The engine: sequences, the scheduler, the sampler and the step loop over a paged KV cache."""

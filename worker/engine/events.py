@@ -1,0 +1,48 @@
+"""What the engine tells about a request while it works on it, in this order."""
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class FinishReason(Enum):
+    """Why a generation ended by itself."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+class Started(NamedTuple):
+    """Scheduled for the first time, with `cached_tokens` of the prompt already held."""
+
+    prompt_tokens: int
+    cached_tokens: int
+
+
+class Output(NamedTuple):
+    """One new token and the text it decided; the token that stops a generation has no text."""
+
+    token: int
+    text: str
+
+
+class Finished(NamedTuple):
+    """The last event of a generation; seconds count from its arrival."""
+
+    reason: FinishReason
+    stop: str | None
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    queue_seconds: float
+    ttft_seconds: float
+    total_seconds: float
+    preemptions: int
+
+
+class Failed(NamedTuple):
+    """The last event instead of `Finished`: the engine could not go on with this request."""
+
+    message: str
+
+
+Event = Started | Output | Finished | Failed
