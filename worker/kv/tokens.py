@@ -1,0 +1,57 @@
+"""The tokens of one sequence, growing, with the hash of every boundary that they have passed."""
+
+from radixgate.namespace import NamespaceSeed
+from radixgate.prefix import (
+    TOKEN_BYTES,
+    PrefixHash,
+    PrefixHasher,
+    pack_tokens,
+    unpack_tokens,
+)
+
+
+class Tokens:
+    """Append only; a prefix never changes once it is there.
+
+    Args:
+        seed: of the namespace that the sequence lives in.
+        stride: tokens from one boundary to the next.
+
+    Attributes:
+        packed: all tokens as little-endian uint32. Only this class changes it.
+        hashes: one for each whole `stride` tokens, shortest prefix first.
+    """
+
+    def __init__(self, seed: NamespaceSeed, stride: int) -> None:
+        self.seed = seed
+        self.stride = stride
+        self.packed = bytearray()
+        self.hashes: list[PrefixHash] = []
+        self._hasher = PrefixHasher(stride, seed)
+
+    def __len__(self) -> int:
+        return len(self.packed) // TOKEN_BYTES
+
+    def append(self, token: int) -> None:
+        """Add one token id.
+
+        Raises:
+            ValueError: it is outside [0, 2**32).
+        """
+        self.extend(pack_tokens((token,)))
+
+    def extend(self, packed: bytes) -> None:
+        """Add token ids that are packed as little-endian uint32.
+
+        Raises:
+            ValueError: the length is not a whole number of tokens.
+        """
+        if len(packed) % TOKEN_BYTES:
+            raise ValueError(f"token ids: {len(packed)} bytes is not a multiple of {TOKEN_BYTES}")
+        self.packed += packed
+        self.hashes += self._hasher.update(packed)
+
+    def ids(self, start: int = 0, stop: int | None = None) -> list[int]:
+        """The token ids at positions [start, stop), to the end when `stop` is None."""
+        last = None if stop is None else stop * TOKEN_BYTES
+        return unpack_tokens(self.packed[start * TOKEN_BYTES : last])
