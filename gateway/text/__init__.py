@@ -1,0 +1,1 @@
+"""Text to token ids, with the tokenizer and chat template that workers describe."""

@@ -1,0 +1,119 @@
+"""The cost's terms by hand, and what must hold whatever the numbers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from radixgate.v1.sync_pb2 import Load
+
+from gateway.route.cost import (
+    PRIOR_PREFILL_TOKENS_PER_SECOND,
+    TIE_MS,
+    TIE_RATIO,
+    CostTerms,
+    Prefill,
+    cost,
+    ranked,
+)
+
+IDLE = Load(max_running=8, free_blocks=1000, prefill_tokens_per_second=2000, itl_ms=20)
+
+
+def with_load(**fields: float) -> Load:
+    load = Load()
+    load.CopyFrom(IDLE)
+    load.MergeFrom(Load(**fields))
+    return load
+
+
+def test_an_idle_worker_costs_the_prefill() -> None:
+    assert cost(Prefill(600, 200), IDLE, 0, 16) == CostTerms(0, 200, 0, 0)
+
+
+def test_tokens_ahead_are_waited_for() -> None:
+    assert cost(Prefill(100, 0), with_load(backlog_tokens=300), 700, 16).wait_ms == 500
+
+
+def test_a_fully_cached_prompt_computes_its_last_token() -> None:
+    assert cost(Prefill(600, 600), IDLE, 0, 16).prefill_ms == 0.5
+
+
+def test_a_full_house_is_waited_for() -> None:
+    # 8 run, 128 tokens of 20 ms each to go: one leaves every 320 ms, and two go in before us.
+    assert cost(Prefill(100, 0), with_load(running=8, waiting=2), 0, 16).wait_ms == 960
+    assert cost(Prefill(100, 0), with_load(running=7), 0, 16).wait_ms == 0
+
+
+def test_prefill_interferes_with_what_runs() -> None:
+    assert cost(Prefill(400, 0), with_load(running=4), 0, 16).interfere_ms == 100
+
+
+def test_blocks_that_must_go_are_regretted() -> None:
+    full = Load(free_blocks=5, regret_ms_per_block=3, prefill_tokens_per_second=1000)
+    assert cost(Prefill(161, 0), full, 0, 16).evict_ms == 18
+    assert cost(Prefill(80, 0), full, 0, 16).evict_ms == 0
+
+
+def test_a_worker_that_measured_nothing_yet_has_the_prior() -> None:
+    terms = cost(Prefill(100, 0), Load(), 0, 16)
+    assert terms == CostTerms(0, 100 / PRIOR_PREFILL_TOKENS_PER_SECOND * 1000, 0, 0)
+
+
+LOADS = st.builds(
+    Load,
+    backlog_tokens=st.integers(0, 10**6),
+    waiting=st.integers(0, 100),
+    running=st.integers(0, 64),
+    max_running=st.integers(0, 64),
+    free_blocks=st.integers(0, 10**5),
+    prefill_tokens_per_second=st.floats(0, 1e5).filter(lambda rate: rate == 0 or rate > 1),
+    itl_ms=st.floats(0, 1e3),
+    regret_ms_per_block=st.floats(0, 1e3),
+)
+
+
+@given(LOADS, st.integers(1, 10**5), st.floats(0, 1), st.floats(0, 1), st.integers(0, 10**6))
+def test_no_term_is_negative_and_holding_more_never_costs_more(
+    load: Load, tokens: int, share: float, smaller: float, reserved: int
+) -> None:
+    warm = cost(Prefill(tokens, share * tokens), load, reserved, 16)
+    cold = cost(Prefill(tokens, smaller * share * tokens), load, reserved, 16)
+    assert min(warm) >= 0
+    assert all(less <= more for less, more in zip(warm, cold, strict=True))
+    assert warm.total_ms == pytest.approx(sum(warm))
+
+
+class Offer:
+    """A candidate with just a price."""
+
+    def __init__(self, total_ms: float, free_blocks: int) -> None:
+        self.total_ms = total_ms
+        self.free_blocks = free_blocks
+
+
+OFFERS = st.builds(Offer, st.floats(0, 1e6), st.integers(0, 3))
+
+
+@given(st.lists(OFFERS), st.randoms(use_true_random=False))
+def test_ranking(offers: list[Offer], random) -> None:  # type: ignore[no-untyped-def]
+    order = ranked(offers, random.randrange)
+    assert sorted(map(id, order)) == sorted(map(id, offers))
+    if offers:
+        lowest = min(offer.total_ms for offer in offers)
+        tied = [o for o in offers if o.total_ms <= lowest + max(TIE_MS, TIE_RATIO * lowest)]
+        assert order[0] in tied
+        assert order[0].free_blocks == max(offer.free_blocks for offer in tied)
+        rest = [offer.total_ms for offer in order[1:]]
+        assert rest == sorted(rest)
+
+
+def test_equals_are_picked_by_chance() -> None:
+    offers = [Offer(10, 5), Offer(10.2, 5), Offer(10, 4), Offer(12, 9)]
+    sizes: list[int] = []
+    for pick in range(2):
+
+        def choose(size: int, pick: int = pick) -> int:
+            sizes.append(size)
+            return pick
+
+        assert ranked(offers, choose)[0] in offers[:2]
+    assert sizes == [2, 2]
