@@ -1,0 +1,156 @@
+"""The fleet: every worker of every pool, kept current by the pools' events.
+
+No I/O: events come from `gateway.summary`, checked model cards from `gateway.fleet.admission`, and
+the clock is passed in. A worker leaves only by a Departed event; `expired` says whose lease passed.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from radixgate.v1.worker_pb2 import ModelCard
+
+from gateway.fleet.trust import SyncState, Trust
+from gateway.fleet.worker import FleetWorker
+from gateway.summary.events import (
+    Departed,
+    Detached,
+    Event,
+    Loaded,
+    Registered,
+    Registration,
+)
+
+
+class Expired(NamedTuple):
+    """A life whose lease passed without news: the Departed event to publish, and its pool."""
+
+    model: str
+    event: Departed
+
+
+class Fleet:
+    """Args: `lease` in seconds; `clock`, monotonic seconds."""
+
+    def __init__(self, lease: float, clock: Callable[[], float]) -> None:
+        self._lease = lease
+        self._clock = clock
+        self._pools: defaultdict[str, dict[str, FleetWorker]] = defaultdict(dict)
+        self._frozen: set[str] = set()
+
+    def __iter__(self) -> Iterator[FleetWorker]:
+        for pool in self._pools.values():
+            yield from pool.values()
+
+    def models(self) -> list[str]:
+        """Models that have workers, by name."""
+        return sorted(model for model, pool in self._pools.items() if pool)
+
+    def workers(self, model: str) -> list[FleetWorker]:
+        """All workers of `model` in the order in which they came, lost ones too."""
+        return list(self._pools.get(model, {}).values())
+
+    def get(self, model: str, worker: str) -> FleetWorker | None:
+        """The current life of one worker."""
+        return self._pools.get(model, {}).get(worker)
+
+    def candidates(self, model: str) -> list[FleetWorker]:
+        """Workers that may be sent a request now: known card, not draining, not lost."""
+        now = self._clock()
+        return [
+            worker
+            for worker in self.workers(model)
+            if worker.card is not None
+            and not worker.draining
+            and worker.belief(now).trust is not Trust.LOST
+        ]
+
+    def card(self, model: str) -> ModelCard | None:
+        """A checked card of the pool, the same for all its workers in what tokenizing needs."""
+        return next((worker.card for worker in self.workers(model) if worker.card), None)
+
+    def addresses(self) -> set[str]:
+        """Where the workers serve."""
+        return {worker.address for worker in self}
+
+    def observe(self, model: str, event: Event) -> None:
+        """Take one event of the pool of `model`; an older life than the current one is ignored."""
+        pool = self._pools[model]
+        known = pool.get(event.worker)
+        if known is not None and event.epoch < known.epoch:
+            return
+        if isinstance(event, Registered):
+            pool[event.worker] = self._joined(known, event.registration)
+        elif known is None or known.epoch != event.epoch:
+            return
+        elif isinstance(event, Departed):
+            del pool[event.worker]
+        else:
+            pool[event.worker] = self._heard(known, event)
+
+    def admit(self, registration: Registration, card: ModelCard) -> None:
+        """`card` of this life was checked: the worker may be a candidate."""
+        self._update(registration, card=card, problem="")
+
+    def refuse(self, registration: Registration, problem: str) -> None:
+        """The life cannot be used, for the reason given."""
+        self._update(registration, card=None, problem=problem)
+
+    def freeze(self, model: str) -> None:
+        """News of the pool may not arrive: leases stop, and start again at news of a worker."""
+        if model not in self._frozen:
+            self._frozen.add(model)
+            self._set_deadlines(model, lambda _: None)
+
+    def thaw(self, model: str) -> None:
+        """News arrives again: every lease that was stopped starts anew."""
+        if model in self._frozen:
+            self._frozen.remove(model)
+            fresh = self._clock() + self._lease
+            self._set_deadlines(model, lambda deadline: fresh if deadline is None else deadline)
+
+    def expired(self) -> list[Expired]:
+        """Whose lease has passed."""
+        now = self._clock()
+        return [
+            Expired(model, Departed(worker.id, worker.epoch))
+            for model, pool in self._pools.items()
+            for worker in pool.values()
+            if worker.deadline is not None and worker.deadline <= now
+        ]
+
+    def _joined(self, known: FleetWorker | None, registration: Registration) -> FleetWorker:
+        now = self._clock()
+        if known is not None and known.epoch == registration.epoch:
+            return replace(
+                known,
+                registration=registration,
+                state=SyncState.JOINING,
+                heard_at=now,
+                deadline=now + self._lease,
+            )
+        return FleetWorker(registration, self._lease, heard_at=now, deadline=now + self._lease)
+
+    def _heard(self, known: FleetWorker, event: Event) -> FleetWorker:
+        now = self._clock()
+        if isinstance(event, Detached):
+            # NOTE: no sign of life, so the lease runs on; it starts now if Redis had stopped it.
+            deadline = now + self._lease if known.deadline is None else known.deadline
+            return replace(known, state=SyncState.DETACHED, deadline=deadline)
+        heard = replace(known, heard_at=now, deadline=now + self._lease)
+        if isinstance(event, Loaded):
+            state = SyncState.SYNCED if event.synced else SyncState.RESYNCING
+            return replace(heard, load=event.load, state=state)
+        return heard
+
+    def _update(self, registration: Registration, card: ModelCard | None, problem: str) -> None:
+        known = self.get(registration.model, registration.worker)
+        if known is not None and known.epoch == registration.epoch:
+            pool = self._pools[registration.model]
+            pool[known.id] = replace(known, card=card, problem=problem)
+
+    def _set_deadlines(self, model: str, change: Callable[[float | None], float | None]) -> None:
+        pool = self._pools[model]
+        for worker in list(pool.values()):
+            pool[worker.id] = replace(worker, deadline=change(worker.deadline))

@@ -1,0 +1,60 @@
+"""One worker as the gateway knows it now: a value, replaced at each event."""
+
+from dataclasses import dataclass
+
+from radixgate.v1.sync_pb2 import Load
+from radixgate.v1.worker_pb2 import ModelCard
+
+from gateway.fleet.trust import Belief, SyncState, believe
+from gateway.summary.events import Registration
+
+
+@dataclass(frozen=True, slots=True)
+class FleetWorker:
+    """Times are seconds of the fleet's monotonic clock.
+
+    Args:
+        registration: the life that is current.
+        lease: seconds of silence after which the worker is lost.
+        heard_at: when the last event of it came.
+        deadline: when the lease ends; None while no news can arrive, because Redis is away.
+        state: of its summary.
+        load: its last report; None before the first.
+        card: checked by this gateway; None until then, and the worker is no candidate before.
+            Workers with equal cards share one, in which `worker` and `epoch` are blank.
+        problem: why it cannot be used; empty when it can.
+    """
+
+    registration: Registration
+    lease: float
+    heard_at: float
+    deadline: float | None
+    state: SyncState = SyncState.JOINING
+    load: Load | None = None
+    card: ModelCard | None = None
+    problem: str = ""
+
+    @property
+    def id(self) -> str:
+        """Unique in its pool."""
+        return self.registration.worker
+
+    @property
+    def epoch(self) -> int:
+        """Which life of the worker this is."""
+        return self.registration.epoch
+
+    @property
+    def address(self) -> str:
+        """Where it serves gRPC, as host:port."""
+        return self.registration.address
+
+    @property
+    def draining(self) -> bool:
+        """Finishing what it has; takes nothing new."""
+        return self.load is not None and self.load.draining
+
+    def belief(self, now: float) -> Belief:
+        """How far to trust it at `now`, and why."""
+        remaining = None if self.deadline is None else self.deadline - now
+        return believe(self.state, now - self.heard_at, self.lease, remaining, self.problem)

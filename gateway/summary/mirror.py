@@ -1,0 +1,185 @@
+"""The mirror: one gateway's copy, in memory, of the summaries of one model pool.
+
+`apply` takes the pool's events in order and tells a listener, the route index, what changed. It is
+pure and idempotent: an event of an older life or an older state changes nothing, so the mirror may
+be fed from Redis and from reports directly. An event that does not follow from what the mirror
+holds is refused, and the caller loads that worker as a whole.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from radixgate.digest import SetDigest
+from radixgate.prefix import PrefixHash
+
+from gateway.summary.events import (
+    Changed,
+    Departed,
+    Detached,
+    Event,
+    Loaded,
+    Registered,
+    Registration,
+    Replaced,
+    WorkerRecord,
+    digest_of,
+)
+
+
+class MirrorListener(Protocol):
+    """Hears each change of a summary once; a worker's hashes are exactly those stored - removed."""
+
+    def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
+        """None of `hashes` was held before."""
+
+    def removed(self, worker: str, hashes: Collection[PrefixHash]) -> None:
+        """All of `hashes` were held before."""
+
+    def forgotten(self, worker: str) -> None:
+        """The worker holds nothing more: it left, or a new life of it began."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What one life of a worker holds after its change `seq`."""
+
+    registration: Registration
+    seq: int = 0
+    digest: SetDigest = field(default_factory=SetDigest)
+    hashes: set[PrefixHash] = field(default_factory=set)
+
+    @property
+    def epoch(self) -> int:
+        """The life it belongs to."""
+        return self.registration.epoch
+
+
+class Mirror:
+    """Args: `listener` hears of every change, before `apply` or `load` returns."""
+
+    def __init__(self, listener: MirrorListener) -> None:
+        self._listener = listener
+        self._summaries: dict[str, Summary] = {}
+        # NOTE: outlives the summaries, so that a late event cannot bring back a life that is over.
+        self._newest_epoch: dict[str, int] = {}
+
+    def __contains__(self, worker: str) -> bool:
+        return worker in self._summaries
+
+    def get(self, worker: str) -> Summary | None:
+        """The summary of `worker`, to read, not to change."""
+        return self._summaries.get(worker)
+
+    def summaries(self) -> Collection[Summary]:
+        """All summaries, to read, not to change."""
+        return self._summaries.values()
+
+    def newest_epoch(self, worker: str) -> int:
+        """The epoch of the latest life of `worker` ever seen here; 0 for none."""
+        return self._newest_epoch.get(worker, 0)
+
+    def apply(self, event: Event) -> bool:
+        """Take one event.
+
+        Returns: False when it does not follow from what is here: the worker has to be loaded.
+        """
+        if event.epoch < self.newest_epoch(event.worker):
+            return True
+        match event:
+            case Registered():
+                return self._register(event)
+            case Detached():
+                return True
+            case Departed():
+                self._forget(event.worker)
+                return True
+        summary = self._summaries.get(event.worker)
+        if summary is None or summary.epoch != event.epoch:
+            return False
+        match event:
+            case Changed():
+                return self._change(summary, event)
+            case Replaced():
+                return self._has_reached(summary, event.seq, event.digest)
+            case Loaded():
+                return not event.synced or self._has_reached(
+                    summary, event.load.seq, digest_of(event.load.digest)
+                )
+
+    def load(self, record: WorkerRecord) -> None:
+        """Take the whole state of one worker, unless what is here is later."""
+        registration = record.registration
+        worker = registration.worker
+        if registration.epoch < self.newest_epoch(worker):
+            return
+        summary = self._summaries.get(worker)
+        if summary is None or summary.epoch != registration.epoch:
+            summary = self._begin(registration)
+        if summary.seq > record.seq:
+            return
+        summary.registration = registration
+        self._replace(summary, record.seq, record.digest, record.hashes)
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError when a digest or an epoch is not what it should be."""
+        for worker, summary in self._summaries.items():
+            assert summary.registration.worker == worker
+            assert summary.epoch == self._newest_epoch[worker], worker
+            assert summary.digest == SetDigest.of(summary.hashes), worker
+
+    def _register(self, event: Registered) -> bool:
+        summary = self._summaries.get(event.worker)
+        if summary is None or summary.epoch != event.epoch:
+            summary = self._begin(event.registration)
+        summary.registration = event.registration
+        return summary.seq >= event.seq
+
+    def _begin(self, registration: Registration) -> Summary:
+        self._forget(registration.worker)
+        summary = self._summaries[registration.worker] = Summary(registration)
+        self._newest_epoch[registration.worker] = registration.epoch
+        return summary
+
+    def _change(self, summary: Summary, event: Changed) -> bool:
+        if event.seq <= summary.seq:
+            return True
+        digest = summary.digest.changed(event.stored, event.removed)
+        if (
+            event.seq != summary.seq + 1
+            or digest != event.digest
+            or not summary.hashes.isdisjoint(event.stored)
+            or not summary.hashes.issuperset(event.removed)
+        ):
+            return False
+        self._move(summary, event.stored, event.removed)
+        summary.seq, summary.digest = event.seq, digest
+        return True
+
+    def _replace(
+        self, summary: Summary, seq: int, digest: SetDigest, hashes: frozenset[PrefixHash]
+    ) -> None:
+        self._move(summary, hashes - summary.hashes, summary.hashes - hashes)
+        summary.seq, summary.digest = seq, digest
+
+    def _move(
+        self,
+        summary: Summary,
+        stored: Collection[PrefixHash],
+        removed: Collection[PrefixHash],
+    ) -> None:
+        worker = summary.registration.worker
+        if removed:
+            summary.hashes.difference_update(removed)
+            self._listener.removed(worker, removed)
+        if stored:
+            summary.hashes.update(stored)
+            self._listener.stored(worker, stored)
+
+    def _forget(self, worker: str) -> None:
+        if self._summaries.pop(worker, None) is not None:
+            self._listener.forgotten(worker)
+
+    @staticmethod
+    def _has_reached(summary: Summary, seq: int, digest: SetDigest) -> bool:
+        return summary.seq > seq or (summary.seq == seq and summary.digest == digest)
