@@ -94,11 +94,10 @@ class Reservations:
                 return
             self.release(oldest)
 
-    def tokens(self, worker: str, reported_at: float) -> int:
-        """Reserved tokens that the load of `worker`, heard at `reported_at`, cannot include."""
-        unreported = self._unreported.get(worker, {})
-        for reservation in list(unreported):
-            if reservation.made_at > reported_at:
-                break
-            self.computed(reservation)
-        return sum(reservation.tokens for reservation in unreported)
+    def reported(self, worker: str) -> None:
+        """A load report of `worker` came: it includes all that was reserved there before."""
+        self._unreported.pop(worker, None)
+
+    def tokens(self, worker: str) -> int:
+        """Reserved tokens that the last load report of `worker` does not include."""
+        return sum(reservation.tokens for reservation in self._unreported.get(worker, ()))

@@ -23,7 +23,6 @@ class ReservationsMachine(RuleBasedStateMachine):
         self.made: list[Reservation] = []
         self.live: list[Reservation] = []
         self.computing: list[Reservation] = []
-        self.reported = dict.fromkeys(WORKERS, -1.0)
 
     @rule(worker=st.sampled_from(WORKERS), tokens=st.integers(1, 99), length=st.integers(0, 8))
     def reserve(self, worker: str, tokens: int, length: int) -> None:
@@ -56,7 +55,8 @@ class ReservationsMachine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS))
     def report(self, worker: str) -> None:
-        self.reported[worker] = self.now
+        self.reservations.reported(worker)
+        self.computing = [left for left in self.computing if left.worker != worker]
 
     @rule(seconds=st.floats(0, LIFETIME))
     def expire(self, seconds: float) -> None:
@@ -70,12 +70,8 @@ class ReservationsMachine(RuleBasedStateMachine):
         expected: dict[str, int] = {}
         for worker in WORKERS:
             mine = [live for live in self.live if live.worker == worker]
-            unreported = [
-                live.tokens
-                for live in mine
-                if live.made_at > self.reported[worker] and live in self.computing
-            ]
-            assert self.reservations.tokens(worker, self.reported[worker]) == sum(unreported)
+            unreported = [live.tokens for live in mine if live in self.computing]
+            assert self.reservations.tokens(worker) == sum(unreported)
             longest = max((len(live.boundaries) for live in mine), default=0)
             if longest:
                 expected[worker] = longest

@@ -1,0 +1,155 @@
+"""Routing in one model pool: index → candidates → cost → reservation.
+
+Pure: the pool's summaries come in as a `MirrorListener`, its workers, the clock and the choice
+between equals as arguments.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from radixgate.namespace import NamespaceSeed
+from radixgate.prefix import TOKEN_BYTES, PrefixHash, boundary_hashes
+from radixgate.v1.sync_pb2 import Load
+
+from gateway.fleet.trust import Belief
+from gateway.fleet.worker import FleetWorker
+from gateway.route.cost import CostTerms, Prefill, cost, ranked
+from gateway.route.index import PrefixIndex
+from gateway.route.reservations import Reservation, Reservations
+
+RESERVATION_LIFETIME: Final = 60.0
+RESERVATION_LIMIT: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A tokenized prompt in its namespace.
+
+    Args: `packed` token ids as little-endian uint32; `stride` of the pool; `seed` of the namespace.
+    """
+
+    packed: bytes
+    stride: int
+    seed: NamespaceSeed
+
+    @property
+    def tokens(self) -> int:
+        """Length in tokens."""
+        return len(self.packed) // TOKEN_BYTES
+
+    @cached_property
+    def boundaries(self) -> Sequence[PrefixHash]:
+        """Hashes of its boundaries, shortest first."""
+        return boundary_hashes(self.packed, self.stride, self.seed)
+
+
+class Estimate(NamedTuple):
+    """What the gateway believes of a request on a worker.
+
+    Args:
+        worker: the candidate as it is now.
+        belief: how far its summary was trusted, and why.
+        matched_tokens: of the prompt, held according to its reports.
+        expected_tokens: held, or expected from requests on their way.
+        terms: of the cost.
+    """
+
+    worker: FleetWorker
+    belief: Belief
+    matched_tokens: int
+    expected_tokens: int
+    terms: CostTerms
+
+    @property
+    def total_ms(self) -> float:
+        """The cost."""
+        return self.terms.total_ms
+
+    @property
+    def free_blocks(self) -> int:
+        """As last reported."""
+        return self.worker.load.free_blocks if self.worker.load else 0
+
+
+class Router:
+    """Decides for the pool whose mirror it listens to.
+
+    Args: `pick(n)`, a random number below n, for candidates that are equal in all.
+    """
+
+    def __init__(self, pick: Callable[[int], int]) -> None:
+        self._pick = pick
+        self._held = PrefixIndex()
+        self._reservations = Reservations(RESERVATION_LIFETIME, RESERVATION_LIMIT)
+
+    def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
+        """`worker` holds `hashes` from now on."""
+        self._held.stored(worker, hashes)
+
+    def removed(self, worker: str, hashes: Collection[PrefixHash]) -> None:
+        """`worker` holds `hashes` no longer."""
+        self._held.removed(worker, hashes)
+
+    def forgotten(self, worker: str) -> None:
+        """The life of `worker` is over, and what was on its way to it is lost."""
+        self._held.forgotten(worker)
+        self._reservations.forget(worker)
+
+    def reported(self, worker: str) -> None:
+        """A load report of `worker` came."""
+        self._reservations.reported(worker)
+
+    def estimate(
+        self, prompt: Prompt, candidates: Iterable[FleetWorker], now: float
+    ) -> list[Estimate]:
+        """All candidates for a prompt, best first. `now` is on the fleet's clock."""
+        self._reservations.expire(now)
+        held = self._held.match(prompt.boundaries)
+        expected = self._reservations.expected.match(prompt.boundaries)
+        return ranked(
+            [
+                self._estimate(prompt, worker, now, held.get(worker.id, 0), expected)
+                for worker in candidates
+            ],
+            self._pick,
+        )
+
+    def reserve(self, prompt: Prompt, chosen: Estimate, now: float) -> Reservation:
+        """Count the request on its chosen worker before that worker reports it."""
+        reservation = Reservation(
+            worker=chosen.worker.id,
+            tokens=prompt.tokens - chosen.expected_tokens,
+            boundaries=prompt.boundaries,
+            made_at=now,
+        )
+        self._reservations.reserve(reservation)
+        return reservation
+
+    def computed(self, reservation: Reservation) -> None:
+        """The worker has computed the prompt. Idempotent."""
+        self._reservations.computed(reservation)
+
+    def release(self, reservation: Reservation) -> None:
+        """The request has ended, well or badly. Idempotent."""
+        self._reservations.release(reservation)
+
+    def _estimate(
+        self,
+        prompt: Prompt,
+        worker: FleetWorker,
+        now: float,
+        held: int,
+        expected: dict[str, int],
+    ) -> Estimate:
+        belief = worker.belief(now)
+        matched_tokens = held * prompt.stride
+        expected_tokens = max(held, expected.get(worker.id, 0)) * prompt.stride
+        terms = cost(
+            Prefill(prompt.tokens, belief.trust.value * expected_tokens),
+            worker.load or Load(),
+            self._reservations.tokens(worker.id),
+            worker.registration.block_size,
+        )
+        return Estimate(worker, belief, matched_tokens, expected_tokens, terms)

@@ -1,0 +1,128 @@
+"""Decisions of one pool: what is held, what is on its way, and what they cost."""
+
+from collections.abc import Iterable
+
+import pytest
+from radixgate.namespace import Namespace
+from radixgate.prefix import pack_tokens
+from radixgate.v1.sync_pb2 import Load
+
+from gateway.fleet.trust import SyncState
+from gateway.fleet.worker import FleetWorker
+from gateway.route.router import Estimate, Prompt, Router
+from gateway.summary.events import Registration
+
+STRIDE = 64
+SEED = Namespace("f").seed()
+
+
+def make_worker(name: str, state: SyncState = SyncState.SYNCED, **load: float) -> FleetWorker:
+    fields = {"prefill_tokens_per_second": 1000.0, "max_running": 8, "free_blocks": 1000} | load
+    return FleetWorker(
+        Registration(name, 1, f"{name}:1", "m", "f", 16, STRIDE, 1000),
+        lease=5.0,
+        heard_at=0.0,
+        deadline=5.0,
+        state=state,
+        load=Load(**fields),
+    )
+
+
+def make_prompt(*ids: Iterable[int]) -> Prompt:
+    return Prompt(pack_tokens([token for run in ids for token in run]), STRIDE, SEED)
+
+
+def names(estimates: list[Estimate]) -> list[str]:
+    return [estimate.worker.id for estimate in estimates]
+
+
+@pytest.fixture
+def router() -> Router:
+    return Router(pick=lambda size: 0)
+
+
+PROMPT = make_prompt(range(640))
+A, B = make_worker("a"), make_worker("b")
+
+
+def test_the_worker_that_holds_the_prefix_wins(router: Router) -> None:
+    router.stored("b", PROMPT.boundaries[:7])
+    best, other = router.estimate(PROMPT, [A, B], 1.0)
+    assert (best.worker.id, best.matched_tokens, best.terms.prefill_ms) == ("b", 448, 192)
+    assert (other.worker.id, other.matched_tokens, other.terms.prefill_ms) == ("a", 0, 640)
+
+
+def test_a_hot_prefix_spills_when_waiting_costs_more_than_recomputing(router: Router) -> None:
+    router.stored("b", PROMPT.boundaries)
+    busy = [make_worker("b", backlog_tokens=600), make_worker("b", backlog_tokens=680)]
+    assert names(router.estimate(PROMPT, [A, busy[0]], 1.0)) == ["b", "a"]
+    assert names(router.estimate(PROMPT, [A, busy[1]], 1.0)) == ["a", "b"]
+
+
+def test_a_suspect_summary_counts_half(router: Router) -> None:
+    router.stored("b", PROMPT.boundaries)
+    (estimate,) = router.estimate(PROMPT, [make_worker("b", SyncState.DETACHED)], 1.0)
+    assert (estimate.matched_tokens, estimate.terms.prefill_ms) == (640, 320)
+
+
+def test_a_sibling_follows_before_the_first_report_and_a_stranger_does_not(router: Router) -> None:
+    busier = make_worker("b", backlog_tokens=200)
+    first = router.estimate(PROMPT, [A, busier], 1.0)[0]
+    router.reserve(PROMPT, first, 1.0)
+    sibling = make_prompt(range(600), range(5000, 5020))
+    best = router.estimate(sibling, [A, busier], 1.1)[0]
+    assert (best.worker.id, best.matched_tokens, best.expected_tokens) == ("a", 0, 576)
+    stranger = make_prompt(range(9000, 9620))
+    assert names(router.estimate(stranger, [A, busier], 1.2)) == ["b", "a"]
+
+
+def test_reserved_tokens_wait_until_reported_computed_released_or_lost(router: Router) -> None:
+    def wait() -> float:
+        return router.estimate(make_prompt(range(7000, 7100)), [A], 2.0)[0].terms.wait_ms
+
+    for settle in (
+        lambda reservation: router.reported("a"),
+        router.computed,
+        router.release,
+        lambda reservation: router.forgotten("a"),
+    ):
+        reservation = router.reserve(PROMPT, router.estimate(PROMPT, [A], 1.0)[0], 1.0)
+        assert wait() == pytest.approx(reservation.tokens)
+        settle(reservation)
+        assert wait() == 0
+        router.release(reservation)
+
+
+def test_boundaries_are_expected_until_the_request_ends(router: Router) -> None:
+    def expected() -> int:
+        return router.estimate(PROMPT, [A], 2.0)[0].expected_tokens
+
+    reservation = router.reserve(PROMPT, router.estimate(PROMPT, [A], 1.0)[0], 1.0)
+    router.reported("a")
+    router.computed(reservation)
+    assert expected() == 640
+    router.release(reservation)
+    assert expected() == 0
+
+
+def test_a_new_life_owes_nothing_to_the_old_one(router: Router) -> None:
+    router.stored("a", PROMPT.boundaries)
+    router.reserve(PROMPT, router.estimate(PROMPT, [A], 1.0)[0], 1.0)
+    router.forgotten("a")
+    (estimate,) = router.estimate(PROMPT, [A], 1.1)
+    assert (estimate.matched_tokens, estimate.expected_tokens) == (0, 0)
+
+
+def test_a_reservation_does_not_outlive_a_client_that_never_called(router: Router) -> None:
+    router.reserve(PROMPT, router.estimate(PROMPT, [A], 1.0)[0], 1.0)
+    assert router.estimate(PROMPT, [A], 1000.0)[0].expected_tokens == 0
+
+
+def test_without_candidates_there_is_nothing_to_rank(router: Router) -> None:
+    assert router.estimate(PROMPT, [], 1.0) == []
+
+
+def test_another_namespace_matches_nothing(router: Router) -> None:
+    router.stored("a", PROMPT.boundaries)
+    foreign = Prompt(PROMPT.packed, STRIDE, Namespace("f", tenant="other").seed())
+    assert router.estimate(foreign, [A], 1.0)[0].matched_tokens == 0
