@@ -1,0 +1,1 @@
+"""The model: a Hugging Face directory, how it comes here, and how it runs over paged KV."""

@@ -1,0 +1,129 @@
+"""A transformers model over our paged KV: the model code is theirs, the attention is ours."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from worker.attention.base import AttentionBackend, PagedBatch
+from worker.kv.format import KVShape, LayerKV
+from worker.model.directory import ModelError
+
+# The name under which transformers knows `paged_attention`.
+ATTENTION_NAME = "radixgate"
+
+# What an attention may ask for beyond softmax(scale * Q K) V, and we do not do.
+_BEYOND_PLAIN = ("softcap", "s_aux", "position_bias")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """What the engine and the model card need to know of a model.
+
+    Attributes:
+        name: of its directory.
+        fingerprint: see `worker.model.fingerprint`.
+        vocab_size: token ids are below it.
+        max_context: tokens of prompt and output together.
+        eos_token_ids: any of them ends an answer.
+    """
+
+    name: str
+    fingerprint: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_context: int
+    eos_token_ids: frozenset[int]
+
+    def kv_shape(self, block_size: int) -> KVShape:
+        """What a KV format must hold for this model."""
+        return KVShape(self.layers, self.kv_heads, self.head_dim, block_size)
+
+
+class _Step(NamedTuple):
+    """What travels through the model's own code to `paged_attention`, as the keyword `paged`."""
+
+    batch: PagedBatch
+    kv: list[LayerKV]
+    attention: AttentionBackend
+
+
+class PagedModel:
+    """Args: `model`, whose attention is `paged_attention`; its `spec`; the `attention` to use."""
+
+    def __init__(self, model: nn.Module, spec: ModelSpec, attention: AttentionBackend) -> None:
+        self.spec = spec
+        self._model = model
+        self._attention = attention
+        parameter = next(model.parameters())
+        self.device, self.dtype = parameter.device, parameter.dtype
+
+    @torch.inference_mode()
+    def forward(self, batch: PagedBatch, kv: list[LayerKV]) -> Tensor:
+        """One step: writes the KV of the batch's new tokens.
+
+        Args:
+            batch: on the model's device.
+            kv: one `LayerKV` a layer.
+
+        Returns:
+            Logits [R, vocab_size] float32, a row for each of `batch.sample_rows`.
+        """
+        output = self._model(
+            input_ids=batch.token_ids[None],
+            position_ids=batch.positions[None],
+            use_cache=False,
+            logits_to_keep=batch.sample_rows,
+            paged=_Step(batch, kv, self._attention),
+        )
+        logits: Tensor = output.logits[0]
+        return logits.float()
+
+
+def paged_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001
+    *,
+    paged: _Step,
+    scaling: float | None = None,
+    **extra: Any,
+) -> tuple[Tensor, None]:
+    """The attention function that transformers calls in each layer.
+
+    Args:
+        module: the attention layer; its `layer_idx` picks the KV.
+        query: [1, heads, T, head_dim].
+        key: [1, kv_heads, T, head_dim].
+        value: [1, kv_heads, T, head_dim].
+        attention_mask: None; the batch says what is seen.
+        paged: the step.
+        scaling: of the logits; unset is head_dim ** -0.5.
+        extra: what else the model passes.
+
+    Returns:
+        [1, T, heads, head_dim], and no weights.
+
+    Raises:
+        ModelError: the model asks for an attention that is not plain.
+    """
+    if beyond := [name for name in _BEYOND_PLAIN if extra.get(name) is not None]:
+        raise ModelError(f"the model's attention needs {', '.join(beyond)}, not supported")
+    if key.shape != value.shape:
+        raise ModelError("the model's keys and values differ in shape, not supported")
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    output = paged.attention.attend(
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        batch=paged.batch,
+        kv=paged.kv[layer],
+        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+    )
+    return output[None], None
