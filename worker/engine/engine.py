@@ -1,0 +1,129 @@
+"""The engine: an `EngineCore` in a thread of its own, behind an inbox.
+
+The event loop never waits for a step. It submits and cancels through the inbox, and once a step all
+events come back to it in one call. When the bookkeeping of the core breaks, every request ends with
+an error and so does every later one: the process should be replaced.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+import torch
+
+from worker.engine.core import EngineCore, Ticket
+from worker.engine.events import Event, Failed, Finished
+from worker.engine.request import Request
+from worker.engine.stats import EngineLoad
+
+_log = logging.getLogger(__name__)
+
+# Integrity is checked once after being idle for so long, to be in nobody's way.
+_IDLE_SECONDS = 0.5
+
+Sink = Callable[[Event], None]
+
+
+class Engine:
+    """`submit`, `cancel` and all sinks belong to the one thread that `post` posts to.
+
+    Args:
+        core: only used by the engine's thread from `start` on.
+        clock: the core's.
+        post: runs a function in the submitting thread, soon (`loop.call_soon_threadsafe`).
+        on_failure: called there once when the engine has broken.
+
+    Attributes:
+        load: after the last step; readable by any thread.
+    """
+
+    def __init__(
+        self,
+        core: EngineCore,
+        clock: Callable[[], float],
+        post: Callable[[Callable[[], None]], object],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.load: EngineLoad = core.load()
+        self._core = core
+        self._clock = clock
+        self._post = post
+        self._on_failure = on_failure
+        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._tickets = count()
+        self._sinks: dict[Ticket, Sink] = {}
+        self._failure: Failed | None = None
+        self._thread = Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that have been submitted and have not ended."""
+        return len(self._sinks)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the step it is in; requests in flight hear no more."""
+        self._inbox.put(None)
+        self._thread.join()
+
+    def submit(self, request: Request, sink: Sink) -> Ticket:
+        """Take a request; `sink` gets its events, `Finished` or `Failed` last."""
+        ticket = next(self._tickets)
+        self._sinks[ticket] = sink
+        if self._failure:
+            self._deliver([(ticket, self._failure)])
+        else:
+            self._inbox.put(partial(self._core.add, ticket, request, self._clock()))
+        return ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Drop a request and all it holds; its sink hears no more. Harmless after its end."""
+        if self._sinks.pop(ticket, None):
+            self._inbox.put(partial(self._core.cancel, ticket))
+
+    def _run(self) -> None:
+        try:
+            with torch.inference_mode():
+                while self._receive():
+                    events = self._core.step()
+                    self.load = self._core.load()
+                    self._post(partial(self._deliver, events))
+        except BaseException as error:
+            _log.critical("the engine broke", exc_info=True)
+            self._post(partial(self._break, error))
+
+    def _receive(self) -> bool:
+        """Do what the inbox asks, waiting while there is nothing to compute; False to stop."""
+        checked = False
+        while True:
+            idle = self._core.idle
+            try:
+                command = self._inbox.get(block=idle, timeout=None if checked else _IDLE_SECONDS)
+            except Empty:
+                if not idle:
+                    return True
+                self._core.check_integrity()
+                checked = True
+                continue
+            if command is None:
+                return False
+            command()
+            self.load = self._core.load()
+
+    def _deliver(self, events: list[tuple[Ticket, Event]]) -> None:
+        for ticket, event in events:
+            ended = isinstance(event, Finished | Failed)
+            sink = self._sinks.pop(ticket, None) if ended else self._sinks.get(ticket)
+            if sink:
+                sink(event)
+
+    def _break(self, error: BaseException) -> None:
+        self._failure = Failed(f"the engine is broken: {type(error).__name__}: {error}")
+        self._deliver([(ticket, self._failure) for ticket in self._sinks])
+        self._on_failure(error)

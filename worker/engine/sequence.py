@@ -1,0 +1,114 @@
+"""One generation while the engine works on it: its tokens, its KV, its text and its times.
+
+A sequence has no phases. It has tokens, some of which are computed; a step computes more, and when
+the last one is computed the step gives a new token. The prompt of a fresh sequence, the whole of a
+preempted one and the last token of a running one are all just tokens still to be computed.
+"""
+
+from dataclasses import dataclass, field
+
+from worker.engine.events import Event, Finished, FinishReason, Output
+from worker.engine.request import Request
+from worker.engine.text import Piece, TextStream
+from worker.kv.manager import SequenceKV
+from worker.kv.tokens import Tokens
+
+
+@dataclass(slots=True)
+class Times:
+    """When things happened, in seconds of the engine's clock; None until they do."""
+
+    arrived: float
+    started: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """State of one request.
+
+    Args:
+        request: what was asked.
+        order: of arrival, unique; lower is more urgent.
+        tokens: prompt and output so far.
+        text: output as text.
+        times: with `arrived` set.
+
+    Attributes:
+        kv: blocks and how much of them is stored; None while waiting.
+        cached_hint: tokens found cached when last looked up while waiting.
+        cached_tokens: of the prompt, when first scheduled; None until then.
+        overtaken: later sequences that were admitted before this one.
+        preemptions: how often it lost its blocks.
+    """
+
+    request: Request
+    order: int
+    tokens: Tokens
+    text: TextStream
+    times: Times
+    kv: SequenceKV | None = field(default=None)
+    cached_hint: int = 0
+    cached_tokens: int | None = None
+    overtaken: int = 0
+    preemptions: int = 0
+
+    @property
+    def computed(self) -> int:
+        """Tokens that need not be computed again; never all, since the last gives the next."""
+        stored = self.kv.stored if self.kv else self.cached_hint
+        return min(stored, len(self.tokens) - 1)
+
+    @property
+    def pending(self) -> int:
+        """Tokens to compute before the next token comes, at least 1."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens generated so far."""
+        return len(self.tokens) - self.request.prompt_tokens
+
+    @property
+    def tokens_left(self) -> int:
+        """Tokens that it may still generate."""
+        return self.request.max_tokens - self.output_tokens
+
+    def append(self, token: int, now: float) -> list[Event]:
+        """Take the token just sampled, at time `now`; `Finished` is last when it ends here."""
+        self.tokens.append(token)
+        self.times.last_token = now
+        if self.times.first_token is None:
+            self.times.first_token = now
+
+        if token in self.request.stop_token_ids:
+            return self._finish(token, self.text.flush(), FinishReason.STOP)
+        piece = self.text.push(token)
+        if piece.stop is not None:
+            return self._finish(token, piece, FinishReason.STOP)
+        if self.tokens_left == 0:
+            rest = self.text.flush()
+            last = Piece(piece.text + rest.text, rest.stop)
+            reason = FinishReason.LENGTH if rest.stop is None else FinishReason.STOP
+            return self._finish(token, last, reason)
+        return [Output(token, piece.text)]
+
+    def _finish(self, token: int, piece: Piece, reason: FinishReason) -> list[Event]:
+        times = self.times
+        assert times.started is not None
+        assert times.first_token is not None
+        assert times.last_token is not None
+        assert self.cached_tokens is not None
+        finished = Finished(
+            reason=reason,
+            stop=piece.stop,
+            prompt_tokens=self.request.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=self.output_tokens,
+            queue_seconds=times.started - times.arrived,
+            ttft_seconds=times.first_token - times.arrived,
+            total_seconds=times.last_token - times.arrived,
+            preemptions=self.preemptions,
+        )
+        return [Output(token, piece.text), finished]

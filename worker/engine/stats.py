@@ -1,0 +1,96 @@
+"""Measured rates and the engine's load: plain values for reports, metrics and routing."""
+
+from dataclasses import dataclass
+
+from worker.kv.manager import KVStats
+
+# A step with fewer prefill tokens says more about the cost of a step than about that of prefill.
+_MIN_PREFILL_TOKENS = 32
+_KEEP = 0.95
+
+
+class Mean:
+    """A ratio of two sums in which each observation weighs a bit less than the one after it."""
+
+    def __init__(self) -> None:
+        self._amount = 0.0
+        self._per = 0.0
+
+    def observe(self, amount: float, per: float) -> None:
+        """Add an `amount` that came in, or with, `per` units."""
+        self._amount = self._amount * _KEEP + amount
+        self._per = self._per * _KEEP + per
+
+    @property
+    def value(self) -> float:
+        """Amount per unit; 0 until there is something to say."""
+        return self._amount / self._per if self._per else 0.0
+
+
+class Rates:
+    """How fast the engine is, learned from its steps."""
+
+    def __init__(self) -> None:
+        self._prefill = Mean()
+        self._decode = Mean()
+        self._gap = Mean()
+
+    def step(self, prefill_tokens: int, decode_tokens: int, seconds: float) -> None:
+        """A step that computed so many tokens of each kind; its time is shared by token."""
+        share = seconds / max(1, prefill_tokens + decode_tokens)
+        if prefill_tokens >= _MIN_PREFILL_TOKENS:
+            self._prefill.observe(prefill_tokens, prefill_tokens * share)
+        if decode_tokens:
+            self._decode.observe(decode_tokens, seconds)
+
+    def gap(self, seconds: float) -> None:
+        """The time between two tokens of one sequence."""
+        self._gap.observe(seconds, 1)
+
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        """0 until measured."""
+        return self._prefill.value
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """Of all running sequences together; 0 until measured."""
+        return self._decode.value
+
+    @property
+    def itl_ms(self) -> float:
+        """Mean time between the tokens of a running sequence; 0 until measured."""
+        return self._gap.value * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """The engine between two steps.
+
+    Attributes:
+        backlog_tokens: still to be computed for all sequences.
+        regret_ms_per_block: mean recompute time that evicting a block has cost; 0 until measured.
+    """
+
+    waiting: int
+    running: int
+    max_running: int
+    backlog_tokens: int
+    prefill_tokens_per_second: float
+    decode_tokens_per_second: float
+    itl_ms: float
+    kv: KVStats
+
+    @property
+    def regret_ms_per_block(self) -> float:
+        """See the class."""
+        if not (self.kv.evicted_blocks and self.prefill_tokens_per_second):
+            return 0.0
+        seconds = self.kv.recomputed_tokens / self.prefill_tokens_per_second
+        return seconds * 1000 / self.kv.evicted_blocks
+
+    @property
+    def fragmentation(self) -> float:
+        """Share of the room in allocated blocks that holds no token; 0 when none is allocated."""
+        allocated = self.kv.allocated_tokens
+        return 1 - self.kv.used_tokens / allocated if allocated else 0.0
