@@ -19,7 +19,6 @@ class Reason(Enum):
 
     CAPACITY = "capacity"
     CLEARED = "cleared"
-    NAMESPACE = "namespace"
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class KVManager:
         """Raises AssertionError unless each block is free, in the tree, or private to one."""
         self._pool.check_integrity()
         self._tree.check_integrity()
-        tree = [block for _, _, block in self._tree.held()]
+        tree = list(self._tree.blocks())
         private = [block for kv in self._open if kv._node for block in kv.blocks[kv._node.end :]]
         assert len({*tree, *private}) == len(tree) + len(private), "a block has two owners"
         assert len(tree) + len(private) + self._pool.num_free == self._pool.num_blocks, "a leak"

@@ -36,7 +36,13 @@ class Match(NamedTuple):
 
 
 class Extension(NamedTuple):
-    """Where a sequence is after `extend`: its new node, and the tree's blocks for its tokens."""
+    """Where a sequence is after `extend`.
+
+    Attributes:
+        node: what it holds now.
+        blocks: the tree's, for the tokens it extended by.
+        stored: the boundaries that are new in the tree.
+    """
 
     node: Node
     blocks: list[int]
@@ -113,8 +119,8 @@ class RadixTree:
             blocks: the sequence's own, for the tokens from `node` on.
 
         Returns:
-            The node it holds now, and the tree's blocks for those tokens: its own, which now belong
-            to the tree, save where the tree already had others for the same tokens.
+            The tree's blocks are the sequence's own, which the tree now owns, save where the tree
+            already had others for the same tokens.
         """
         limit = node.end + len(blocks)
         held: list[int] = []
@@ -154,10 +160,10 @@ class RadixTree:
             self._now_unused(node)
         return gone
 
-    def clear(self, seed: NamespaceSeed | None = None) -> Evicted:
-        """Take out all unlocked blocks, of one namespace if given; what sequences hold stays."""
+    def clear(self) -> Evicted:
+        """Take out all unlocked blocks; what sequences hold stays."""
         gone = Evicted([], [])
-        roots = [root for root in self._roots.values() if seed in (None, root.seed)]
+        roots = list(self._roots.values())
         unlocked = [node for root in roots for node in root.below() if not node.locks]
         for node in reversed(unlocked):
             self._trim(node, 0, gone)
@@ -165,16 +171,11 @@ class RadixTree:
         heapq.heapify(self._queue)
         return gone
 
-    def held(self) -> Iterator[tuple[NamespaceSeed, bytes, int]]:
-        """Every cached block: its namespace, the packed tokens of its prefix, its id."""
-        for seed, root in self._roots.items():
-            prefixes = {root: b""}
+    def blocks(self) -> Iterator[int]:
+        """The ids of all cached blocks."""
+        for root in self._roots.values():
             for node in root.below():
-                assert node.parent
-                before = prefixes[node.parent]
-                prefixes[node] = before + node.edge
-                for index, block in enumerate(node.blocks, start=1):
-                    yield seed, before + node.edge[: index * self._block_bytes], block
+                yield from node.blocks
 
     def check_integrity(self) -> None:
         """Raises AssertionError when counts, locks, edges or the eviction queue are wrong."""

@@ -1,0 +1,237 @@
+"""Pool, tree, ledger and manager together, against a slow dictionary after every step."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from radixgate.namespace import NamespaceSeed
+from radixgate.prefix import PrefixHash, pack_tokens, prefix_hash
+
+from tests.kv.slow_cache import Prefix, Sequence, SlowCache
+from worker.kv.events import KvEvents, Reason
+from worker.kv.manager import KVManager, SequenceKV
+from worker.kv.tokens import Tokens
+
+BLOCKS, BLOCK, STRIDE, MORE = 10, 2, 4, 6
+
+
+def tokens_of(seed: int, ids: list[int]) -> Tokens:
+    tokens = Tokens(NamespaceSeed(seed), STRIDE)
+    tokens.extend(pack_tokens(ids))
+    return tokens
+
+
+def cached(manager: KVManager) -> set[tuple[int, bytes]]:
+    """The packed tokens of every prefix of whole blocks in the tree."""
+    prefixes = set[tuple[int, bytes]]()
+    for seed, root in manager._tree._roots.items():
+        before = {root: b""}
+        for node in root.below():
+            assert node.parent
+            start, before[node] = before[node.parent], before[node.parent] + node.edge
+            ends = range(len(start), len(before[node]), 4 * BLOCK)
+            prefixes |= {(seed, before[node][: end + 4 * BLOCK]) for end in ends}
+    return prefixes
+
+
+@dataclass(eq=False)
+class Running:
+    tokens: Tokens
+    final: int
+    kv: SequenceKV
+    slow: Sequence
+
+
+class ManagerMachine(RuleBasedStateMachine):
+    """`memory` stands for the real one: in each slot, the prefix whose KV was written there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events = KvEvents(nullcontext())
+        self.manager = KVManager(BLOCKS, BLOCK, STRIDE, self.events)
+        self.slow = SlowCache(BLOCKS, BLOCK)
+        self.running: list[Running] = []
+        self.memory: dict[int, Prefix] = {}
+        self.reported: set[PrefixHash] = set()
+
+    def slot(self, kv: SequenceKV, position: int) -> int:
+        return kv.blocks[position // BLOCK] * BLOCK + position % BLOCK
+
+    @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), min_size=1, max_size=17))
+    def open(self, seed: int, ids: list[int]) -> None:
+        tokens, final = tokens_of(seed, ids), len(ids) + MORE
+        if final > BLOCKS * BLOCK:
+            with pytest.raises(ValueError, match=f"up to {final} tokens .* holds 20"):
+                self.manager.open(tokens, final)
+            return
+        matched = self.slow.matched(seed, ids)
+        assert self.manager.cached_prefix(tokens) == matched * BLOCK
+        slow = self.slow.open(seed, ids, len(ids) + 1)
+        kv = self.manager.open(tokens, final)
+        assert (kv is None) == (slow is None)
+        if kv and slow:
+            assert kv.cached == kv.stored == matched * BLOCK
+            self.running.append(Running(tokens, final, kv, slow))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), most=st.integers(1, 9))
+    def compute(self, data: st.DataObject, most: int) -> None:
+        one = data.draw(st.sampled_from(self.running))
+        stored = min(one.kv.stored + most, len(one.tokens))
+        for position in range(one.kv.stored, stored):
+            prefix = one.slow.seed, tuple(one.slow.ids[: position + 1])
+            self.memory[self.slot(one.kv, position)] = prefix
+        self.manager.commit(one.kv, one.tokens, stored)
+        self.slow.commit(one.slow, stored)
+        assert one.kv.stored == stored
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), token=st.integers(0, 1))
+    def decode(self, data: st.DataObject, token: int) -> None:
+        one = data.draw(st.sampled_from(self.running))
+        if len(one.tokens) == one.final:
+            return
+        fits = self.slow.grow(one.slow, len(one.tokens) + 1)
+        assert self.manager.grow(one.kv, len(one.tokens) + 1) == fits
+        if fits:
+            one.tokens.append(token)
+            one.slow.ids.append(token)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(self.running))
+        self.running.remove(one)
+        self.manager.close(one.kv)
+        self.manager.close(one.kv)
+        self.slow.close(one.slow)
+        assert not one.kv.is_open
+
+    @rule()
+    def clear(self) -> None:
+        self.manager.clear()
+        self.slow.clear()
+
+    @rule()
+    def report(self) -> None:
+        change = self.events.take()
+        if change:
+            removed = {name for names in change.removed.values() for name in names}
+            self.reported = (self.reported | set(change.stored)) - removed
+        assert self.reported == {
+            prefix_hash(pack_tokens(ids), len(ids), NamespaceSeed(seed))
+            for seed, ids in self.slow.left
+            if len(ids) % STRIDE == 0
+        }
+
+    @invariant()
+    def agrees(self) -> None:
+        self.manager.check_integrity()
+        assert cached(self.manager) == {(seed, pack_tokens(ids)) for seed, ids in self.slow.left}
+        stats = self.manager.stats()
+        assert stats.total_blocks == BLOCKS
+        assert stats.free_blocks == self.slow.free()
+        assert stats.cached_blocks == len(self.slow.unlocked())
+        assert stats.free_blocks + stats.cached_blocks + stats.running_blocks == BLOCKS
+        assert stats.evicted_blocks == self.slow.evicted
+        assert stats.allocated_tokens == (BLOCKS - self.slow.free()) * BLOCK
+        private = [one.kv.stored - one.slow.shared * BLOCK for one in self.running]
+        assert stats.used_tokens == len(self.slow.left) * BLOCK + sum(private)
+
+    @invariant()
+    def every_sequence_reads_its_own_prefix(self) -> None:
+        for one in self.running:
+            assert len(one.kv.blocks) == one.slow.shared + one.slow.private
+            for position in range(one.kv.stored):
+                prefix = one.slow.seed, tuple(one.slow.ids[: position + 1])
+                assert self.memory[self.slot(one.kv, position)] == prefix
+
+
+TestManager = ManagerMachine.TestCase
+TestManager.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+@pytest.fixture
+def manager() -> KVManager:
+    return KVManager(BLOCKS, BLOCK, STRIDE, KvEvents(nullcontext()))
+
+
+def run(manager: KVManager, ids: list[int], seed: int = 1) -> None:
+    """Compute `ids` as one sequence, and leave them cached."""
+    tokens = tokens_of(seed, ids)
+    kv = manager.open(tokens, len(ids) + 1)
+    assert kv
+    manager.commit(kv, tokens, len(ids))
+    manager.close(kv)
+
+
+def test_a_fully_cached_prompt_has_everything_stored_and_room_for_one_more(
+    manager: KVManager,
+) -> None:
+    run(manager, [1, 2, 3, 4])
+    kv = manager.open(tokens_of(1, [1, 2, 3, 4]), 5)
+    assert kv
+    assert kv.stored == kv.cached == 4
+    assert len(kv.blocks) == 3
+
+
+def test_namespaces_share_nothing(manager: KVManager) -> None:
+    run(manager, [1, 2, 3, 4], seed=1)
+    assert manager.cached_prefix(tokens_of(2, [1, 2, 3, 4])) == 0
+
+
+def test_a_running_prompt_is_shareable_and_duplicates_go_back(manager: KVManager) -> None:
+    first, second = tokens_of(1, [1, 2, 3, 4]), tokens_of(1, [1, 2, 3, 4])
+    a, b = manager.open(first, 6), manager.open(second, 6)
+    assert a
+    assert b
+    manager.commit(a, first, 2)
+    assert manager.cached_prefix(second) == 2
+    manager.commit(a, first, 4)
+    free = manager.stats().free_blocks
+    manager.commit(b, second, 4)
+    assert b.blocks[:2] == a.blocks[:2]
+    assert manager.stats().free_blocks == free + 2
+
+
+def test_what_left_first_is_evicted_first_and_from_its_tail() -> None:
+    manager = KVManager(6, BLOCK, STRIDE, KvEvents(nullcontext()))
+    run(manager, [1, 1, 1, 1, 1, 1])
+    run(manager, [2, 2, 2, 2])
+    run(manager, [3, 3])
+    assert manager.cached_prefix(tokens_of(1, [1] * 6)) == 4
+    assert manager.cached_prefix(tokens_of(1, [2] * 4)) == 4
+    assert manager.cached_prefix(tokens_of(1, [3] * 2)) == 2
+
+
+def test_evicted_and_recomputed_tokens_are_regret() -> None:
+    manager = KVManager(3, BLOCK, STRIDE, KvEvents(nullcontext()))
+    for _ in range(2):
+        run(manager, [1] * 4)
+        run(manager, [2] * 4)
+    stats = manager.stats()
+    assert stats.evicted_blocks == 6
+    assert stats.recomputed_tokens == 2 * STRIDE
+
+
+def test_removals_say_why() -> None:
+    events = KvEvents(nullcontext())
+    manager = KVManager(3, BLOCK, STRIDE, events)
+    run(manager, [1] * 4)
+    events.take()
+    run(manager, [2] * 4)
+    evicted = events.take()
+    manager.clear()
+    cleared = events.take()
+    assert evicted
+    assert cleared
+    assert list(evicted.removed) == [Reason.CAPACITY]
+    assert list(cleared.removed) == [Reason.CLEARED]
+
+
+def test_stride_must_be_whole_blocks() -> None:
+    with pytest.raises(ValueError, match="stride 5 is not a multiple of block size 2"):
+        KVManager(4, 2, 5, KvEvents(nullcontext()))
