@@ -17,7 +17,7 @@ def build_batch(chunks: list[Chunk], block_size: int, device: torch.device) -> P
     query_starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     completes = torch.tensor([chunk.completes for chunk in chunks])
     token_ids = [
-        token for sequence, start, stop in chunks for token in sequence.tokens.ids(start, stop)
+        token for chunk in chunks for token in chunk.sequence.tokens.ids(chunk.start, chunk.stop)
     ]
     batch = PagedBatch(
         token_ids=torch.tensor(token_ids),

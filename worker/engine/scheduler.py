@@ -23,21 +23,20 @@ ADMISSION_WINDOW = 32
 
 
 class Chunk(NamedTuple):
-    """Compute the tokens of `sequence` at positions [start, stop)."""
+    """Compute the tokens of `sequence` at positions [start, stop).
+
+    With `completes` they are all it has, and the step gives its next token.
+    """
 
     sequence: Sequence
     start: int
     stop: int
+    completes: bool
 
     @property
     def length(self) -> int:
         """Tokens to compute."""
         return self.stop - self.start
-
-    @property
-    def completes(self) -> bool:
-        """Whether the step gives the next token of the sequence."""
-        return self.stop == len(self.sequence.tokens)
 
 
 class Step(NamedTuple):
@@ -173,8 +172,8 @@ def _order(sequence: Sequence) -> int:
 
 
 def _chunk(sequence: Sequence, budget: int) -> Chunk:
-    start = sequence.computed
-    return Chunk(sequence, start, start + min(sequence.pending, budget))
+    start, length = sequence.computed, min(sequence.pending, budget)
+    return Chunk(sequence, start, start + length, completes=length == sequence.pending)
 
 
 def _shared_prefix(one: Sequence, other: Sequence) -> int:

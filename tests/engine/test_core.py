@@ -1,0 +1,210 @@
+"""The step loop: right tokens however they are scheduled, exact counts, errors that stay local."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from radixgate.namespace import NamespaceSeed
+from torch import Tensor
+
+from tests.engine.toys import BLOCK, VOCAB, Bench, expected, request, toy_forward
+from worker.attention.base import PagedBatch
+from worker.engine.events import FinishReason, Started
+from worker.engine.request import SamplingParams
+
+
+def test_a_request_is_started_answered_and_finished() -> None:
+    bench = Bench()
+    ticket = bench.add(request([1, 2, 3], max_tokens=4))
+    bench.run()
+    assert bench.events[ticket][0] == Started(prompt_tokens=3, cached_tokens=0)
+    assert bench.output(ticket) == expected([1, 2, 3], 4)
+    assert bench.text(ticket).split() == [str(token) for token in bench.output(ticket)]
+    finished = bench.finished(ticket)
+    assert finished.reason is FinishReason.LENGTH
+    assert (finished.prompt_tokens, finished.output_tokens, finished.cached_tokens) == (3, 4, 0)
+    assert 0 <= finished.queue_seconds < finished.ttft_seconds < finished.total_seconds
+
+
+def test_a_stop_token_ends_it_and_has_no_text() -> None:
+    tokens = expected([5], 10)
+    bench = Bench()
+    ticket = bench.add(request([5], max_tokens=10, stop_token_ids=[tokens[3]]))
+    bench.run()
+    assert bench.output(ticket) == tokens[:4]
+    assert bench.text(ticket).split() == [str(token) for token in tokens[:3]]
+    assert bench.finished(ticket).reason is FinishReason.STOP
+    assert bench.finished(ticket).stop is None
+
+
+def test_a_stop_string_ends_it_and_is_not_in_the_text() -> None:
+    tokens = expected([5], 10)
+    stop = f"{tokens[2]} {tokens[3]}"
+    bench = Bench()
+    ticket = bench.add(request([5], max_tokens=10, stop=(stop,)))
+    bench.run()
+    assert bench.output(ticket) == tokens[:4]
+    assert bench.text(ticket).split() == [str(token) for token in tokens[:2]]
+    assert bench.finished(ticket).stop == stop
+
+
+def test_the_second_of_two_equal_prompts_is_cached_and_answers_alike() -> None:
+    bench = Bench()
+    prompt = list(range(5 * BLOCK + 2))
+    for cached in (0, 5 * BLOCK):
+        ticket = bench.add(request(prompt))
+        bench.run()
+        assert bench.finished(ticket).cached_tokens == cached
+        assert bench.output(ticket) == expected(prompt, 5)
+    assert bench.metric("prompt_tokens_total", source="cached") == 5 * BLOCK
+    assert bench.metric("prompt_tokens_total", source="computed") == len(prompt) + 2
+
+
+def test_namespaces_share_nothing() -> None:
+    bench = Bench()
+    prompt = list(range(5 * BLOCK))
+    for namespace in (1, 2):
+        ticket = bench.add(request(prompt, namespace=NamespaceSeed(namespace)))
+        bench.run()
+        assert bench.finished(ticket).cached_tokens == 0
+
+
+def test_hits_are_counted_once_although_preempted() -> None:
+    bench = Bench(num_blocks=8)
+    prompts = [[1] * 14, [2] * 14]
+    tickets = [bench.add(request(prompt, max_tokens=17)) for prompt in prompts]
+    bench.run()
+    assert [bench.output(t) for t in tickets] == [expected(prompt, 17) for prompt in prompts]
+    assert bench.finished(tickets[1]).preemptions == 1
+    assert bench.finished(tickets[1]).cached_tokens == 0
+    assert sum(isinstance(event, Started) for event in bench.events[tickets[1]]) == 1
+    assert bench.metric("preemptions_total") == 1
+    assert bench.metric("prompt_tokens_total", source="cached") == 0
+    assert bench.metric("prompt_tokens_total", source="computed") == 28
+
+
+def test_cancelling_frees_everything_in_every_state() -> None:
+    bench = Bench(max_running=1, token_budget=8)
+    prefilling, waiting = bench.add(request([1] * 20)), bench.add(request([2] * 20))
+    bench.step()
+    bench.core.cancel(waiting)
+    bench.core.cancel(prefilling)
+    bench.core.cancel(prefilling)
+    assert bench.core.idle
+    decoding = bench.add(request([3] * 3, max_tokens=50))
+    bench.step()
+    bench.step()
+    bench.core.cancel(decoding)
+    bench.core.check_integrity()
+    assert bench.core.idle
+    assert bench.core.load().kv.running_blocks == 0
+    assert bench.metric("requests_total", outcome="cancelled") == 3
+
+
+def test_an_error_in_a_step_ends_only_the_requests_in_it() -> None:
+    broken = True
+
+    def forward(batch: PagedBatch) -> Tensor:
+        if broken:
+            raise RuntimeError("out of luck")
+        return toy_forward(batch)
+
+    bench = Bench(forward=forward, max_running=1)
+    first, second = bench.add(request([1, 2])), bench.add(request([3, 4]))
+    bench.step()
+    broken = False
+    bench.run()
+    assert bench.failed(first).message == "the engine failed: RuntimeError: out of luck"
+    assert bench.output(second) == expected([3, 4], 5)
+    assert bench.metric("requests_total", outcome="failed") == 1
+
+
+def test_nan_logits_end_one_request_and_are_not_cached() -> None:
+    def forward(batch: PagedBatch) -> Tensor:
+        logits = toy_forward(batch)
+        logits[batch.token_ids[batch.sample_rows] == 66] = math.nan
+        return logits
+
+    bench = Bench(forward=forward)
+    bad, good = bench.add(request([1] * 7 + [66])), bench.add(request([1, 2]))
+    bench.run()
+    assert "NaN" in bench.failed(bad).message
+    assert bench.output(good) == expected([1, 2], 5)
+    again = bench.add(request([1] * 7 + [66]))
+    bench.step()
+    assert bench.events[again][0] == Started(prompt_tokens=8, cached_tokens=0)
+
+
+def test_load_and_metrics_tell_the_state() -> None:
+    bench = Bench(max_running=1, token_budget=8, num_blocks=32)
+    bench.add(request([1] * 20))
+    bench.add(request([2] * 6))
+    bench.step()
+    load = bench.core.load()
+    assert (load.running, load.waiting, load.max_running) == (1, 1, 1)
+    assert load.backlog_tokens == 12 + 6
+    kv = load.kv
+    assert kv.free_blocks + kv.cached_blocks + kv.running_blocks == kv.total_blocks == 32
+    assert bench.metric("requests_waiting") == 1
+    assert bench.metric("kv_total_bytes") == 3200
+    assert bench.metric("kv_used_bytes") == (32 - kv.free_blocks) * 100
+    assert bench.metric("kv_blocks", state="running") == kv.running_blocks == 6
+    assert load.fragmentation == pytest.approx(1 - 8 / 24)
+
+
+def test_rates_and_regret_are_measured() -> None:
+    bench = Bench(num_blocks=12, token_budget=40)
+    for prompt in ([1] * 40, [2] * 40, [1] * 40):
+        bench.add(request(prompt, max_tokens=3))
+        bench.run()
+    load = bench.core.load()
+    assert load.prefill_tokens_per_second > 0
+    assert load.itl_ms > 0
+    assert load.kv.evicted_blocks > 0
+    assert load.regret_ms_per_block > 0
+    assert bench.metric("evicted_blocks_total") == load.kv.evicted_blocks
+    assert Bench().core.load().regret_ms_per_block == 0
+
+
+@settings(max_examples=60)
+@given(
+    prompts=st.lists(
+        st.builds(
+            lambda shared, own: [*range(shared), *own],
+            st.integers(0, 24),
+            st.lists(st.integers(50, 52), min_size=1, max_size=12),
+        ),
+        min_size=1,
+        max_size=10,
+    ),
+    num_blocks=st.integers(16, 40),
+    max_running=st.integers(1, 5),
+    token_budget=st.integers(5, 40),
+)
+def test_tokens_never_depend_on_the_schedule(
+    prompts: list[list[int]], num_blocks: int, max_running: int, token_budget: int
+) -> None:
+    bench = Bench(num_blocks=num_blocks, max_running=max_running, token_budget=token_budget)
+    tickets = [bench.add(request(prompt, max_tokens=8)) for prompt in prompts]
+    bench.run()
+    for ticket, prompt in zip(tickets, prompts, strict=True):
+        assert bench.output(ticket) == expected(prompt, 8)
+    assert bench.core.load().kv.running_blocks == 0
+
+
+def test_sampled_tokens_depend_on_seed_and_position_alone() -> None:
+    def forward(batch: PagedBatch) -> Tensor:
+        return torch.zeros(len(batch.sample_rows), VOCAB)
+
+    params = SamplingParams(temperature=1.0, seed=99)
+    alone = Bench(forward=forward)
+    first = alone.add(request([1, 2, 3], max_tokens=10, sampling=params))
+    alone.run()
+    tokens = alone.output(first)
+    crowd = Bench(forward=forward)
+    crowd.add(request([9] * 30, max_tokens=20, sampling=SamplingParams(1.0, seed=5)))
+    continued = crowd.add(request([1, 2, 3, *tokens[:4]], max_tokens=6, sampling=params))
+    crowd.run()
+    assert crowd.output(continued) == tokens[4:]

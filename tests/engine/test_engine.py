@@ -1,0 +1,119 @@
+"""The threaded engine: requests from one loop, events back to it, and what happens at the end."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from threading import Event as Flag
+from threading import get_ident
+
+import pytest
+from torch import Tensor
+
+from tests.engine.toys import Bench, expected, request, toy_forward
+from worker.attention.base import PagedBatch
+from worker.engine.engine import Engine
+from worker.engine.events import Event, Failed, Finished, Output, Started
+from worker.engine.request import Request
+
+
+@asynccontextmanager
+async def running(
+    bench: Bench, on_failure: Callable[[BaseException], None] = lambda error: None
+) -> AsyncIterator[Engine]:
+    post = asyncio.get_running_loop().call_soon_threadsafe
+    engine = Engine(bench.core, time.monotonic, post, on_failure)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        await asyncio.to_thread(engine.stop)
+
+
+async def events(engine: Engine, asked: Request) -> list[Event]:
+    queue: asyncio.Queue[Event] = asyncio.Queue()
+    engine.submit(asked, queue.put_nowait)
+    seen = [await queue.get()]
+    while not isinstance(seen[-1], Finished | Failed):
+        seen.append(await queue.get())
+    return seen
+
+
+async def test_many_at_once_each_get_their_own_answer() -> None:
+    prompts = [[index] * (index + 1) for index in range(12)]
+    async with running(Bench(num_blocks=64)) as engine:
+        answers = await asyncio.gather(*(events(engine, request(prompt)) for prompt in prompts))
+        assert engine.in_flight == 0
+    for prompt, answer in zip(prompts, answers, strict=True):
+        assert isinstance(answer[0], Started)
+        assert isinstance(answer[-1], Finished)
+        tokens = [event.token for event in answer if isinstance(event, Output)]
+        assert tokens == expected(prompt, 5)
+
+
+async def test_sinks_are_called_in_the_loop_and_steps_are_not() -> None:
+    threads: dict[str, int] = {}
+
+    def forward(batch: PagedBatch) -> Tensor:
+        threads["forward"] = get_ident()
+        return toy_forward(batch)
+
+    done = asyncio.Event()
+
+    def sink(event: Event) -> None:
+        threads["sink"] = get_ident()
+        if isinstance(event, Finished):
+            done.set()
+
+    async with running(Bench(forward=forward)) as engine:
+        engine.submit(request([1]), sink)
+        await done.wait()
+    assert threads["sink"] == get_ident() != threads["forward"]
+
+
+async def test_a_cancelled_request_is_silent_and_holds_nothing() -> None:
+    gate, entered = Flag(), Flag()
+
+    def forward(batch: PagedBatch) -> Tensor:
+        entered.set()
+        assert gate.wait(10)
+        return toy_forward(batch)
+
+    heard: list[Event] = []
+    async with running(Bench(forward=forward)) as engine:
+        ticket = engine.submit(request([1], max_tokens=50), heard.append)
+        await asyncio.to_thread(entered.wait)
+        engine.cancel(ticket)
+        engine.cancel(ticket)
+        gate.set()
+        await events(engine, request([2]))
+        assert heard == []
+        assert engine.load.running == engine.load.waiting == 0
+        assert engine.load.kv.running_blocks == 0
+
+
+async def test_broken_bookkeeping_ends_all_requests_and_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    told: list[BaseException] = []
+
+    def commit(*_: object) -> None:
+        raise AssertionError("a block has two owners")
+
+    monkeypatch.setattr(bench.manager, "commit", commit)
+    async with running(bench, told.append) as engine:
+        for _ in range(2):
+            last = (await events(engine, request([1])))[-1]
+            assert isinstance(last, Failed)
+            assert "a block has two owners" in last.message
+        assert [str(error) for error in told] == ["a block has two owners"]
+        assert engine.in_flight == 0
+
+
+async def test_integrity_is_checked_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, checked = Bench(), Flag()
+    monkeypatch.setattr(bench.core, "check_integrity", checked.set)
+    async with running(bench) as engine:
+        await events(engine, request([1]))
+        assert await asyncio.to_thread(checked.wait, 10)
