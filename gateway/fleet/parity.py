@@ -11,6 +11,7 @@ from radixgate.prefix import boundary_hashes
 from radixgate.v1.worker_pb2 import Golden, ModelCard
 
 from gateway.summary.events import Registration
+from gateway.summary.sink import RegistrationError
 
 RecomputeText = Callable[[ModelCard], Golden]
 """The gateway's own answers: for each `tokenized` and `rendered` of `card.golden`, in that order,
@@ -21,30 +22,37 @@ SHOWN = 16
 """Places of a difference that an error shows."""
 
 
-class ParityError(Exception):
+class ParityError(RegistrationError):
     """A worker and this gateway disagree; the message says on what, and shows both sides."""
 
 
-def check_parity(registration: Registration, card: ModelCard, recompute: RecomputeText) -> None:
-    """Compare what a worker says of itself, everywhere it says it, with what the gateway gets.
+def check_card(registration: Registration, card: ModelCard) -> None:
+    """Compare what a worker's Hello says of it with what its Describe says.
 
     Raises:
         ParityError: at the first difference.
     """
-    who = f"worker {registration.worker!r} at {registration.address}"
-    _check_card(who, registration, card)
-    _check_hashes(who, card)
-    _check_text(who, card, recompute)
-
-
-def _check_card(who: str, registration: Registration, card: ModelCard) -> None:
     for field in ("worker", "epoch", "model", "fingerprint", "block_size", "stride", "num_blocks"):
         announced, described = getattr(registration, field), getattr(card, field)
         if announced != described:
             raise ParityError(
-                f"{who}: its Hello says {field} {announced!r}, but Worker.Describe at that address"
-                f" says {described!r}; is it the address of another worker?"
+                f"{_name(registration)}: its Hello says {field} {announced!r}, Worker.Describe at"
+                f" that address says {described!r}; is it the address of another worker?"
             )
+
+
+def check_golden(registration: Registration, card: ModelCard, recompute: RecomputeText) -> None:
+    """Compare the golden vectors of a worker with what this gateway gets.
+
+    Raises:
+        ParityError: at the first difference, or when there is nothing to compare.
+    """
+    _check_hashes(_name(registration), card)
+    _check_text(_name(registration), card, recompute)
+
+
+def _name(registration: Registration) -> str:
+    return f"worker {registration.worker!r} at {registration.address}"
 
 
 def _check_hashes(who: str, card: ModelCard) -> None:

@@ -144,8 +144,8 @@ class WorkerRecord:
     seq: int
     digest: SetDigest
     hashes: frozenset[PrefixHash]
-    load: Load | None
-    synced: bool
+    load: Load | None = None
+    synced: bool = False
 
 
 class EventObserver(Protocol):

@@ -1,0 +1,32 @@
+"""What has to be done for the fleet as time passes: drop the lost, close channels to no one."""
+
+import asyncio
+import logging
+
+from gateway.fleet.channels import Channels
+from gateway.fleet.fleet import Fleet
+from gateway.summary.pool import Pools
+
+logger = logging.getLogger(__name__)
+
+UPKEEP_SECONDS = 0.2
+
+
+async def keep_up(fleet: Fleet, pools: Pools, channels: Channels) -> None:
+    """Run until cancelled."""
+    while True:
+        drop_expired(fleet, pools)
+        channels.keep(fleet.addresses())
+        await asyncio.sleep(UPKEEP_SECONDS)
+
+
+def drop_expired(fleet: Fleet, pools: Pools) -> None:
+    """Drop every worker whose lease passed while news of it could have arrived."""
+    for pool in pools:
+        if pool.tail.problem:
+            fleet.freeze(pool.model)
+        else:
+            fleet.thaw(pool.model)
+    for model, departed in fleet.expired():
+        logger.warning("worker %s of %s is lost: its lease passed", departed.worker, model)
+        pools.get(model).take(departed)

@@ -1,0 +1,168 @@
+"""One model pool in this gateway, and the set of them.
+
+A pool ties together its mirror, its store in Redis and the tail between them. It decides where a
+report goes: to Redis, from where it reaches every mirror, or, while Redis is away, to this mirror.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import cast
+
+from redis.exceptions import RedisError
+
+from gateway.summary.events import Event, EventObserver, Loaded, Registered, WorkerRecord
+from gateway.summary.local import LocalSink
+from gateway.summary.mirror import Mirror, MirrorListener
+from gateway.summary.reader import PoolReader
+from gateway.summary.redis import connect, connect_to_follow
+from gateway.summary.sink import Outcome, SummarySink
+from gateway.summary.store import POOLS_KEY, SummaryStore
+from gateway.summary.tail import Tail
+
+logger = logging.getLogger(__name__)
+
+DISCOVERY_SECONDS = 1.0
+
+
+class Pool:
+    """All workers of `model`.
+
+    Args:
+        model: names the pool.
+        store: its summaries in Redis.
+        reader: of the same, with a connection that may block.
+        listener: of the mirror.
+        observers: told of each event after the mirror has taken it.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        store: SummaryStore,
+        reader: PoolReader,
+        listener: MirrorListener,
+        observers: Sequence[EventObserver],
+    ) -> None:
+        self.model = model
+        self.mirror = Mirror(listener)
+        self.tail = Tail(reader, model, self)
+        self._observers = observers
+        self._store = store
+        self._local = LocalSink(self.mirror, self.take)
+        self._writes_reach_redis = True
+
+    async def write(self, report: Callable[[SummarySink], Awaitable[Outcome]]) -> Outcome:
+        """Give a report to Redis, or to the mirror alone when Redis does not take it."""
+        await self.tail.settled.wait()
+        if not self.tail.problem:
+            try:
+                outcome = await report(self._store)
+            except RedisError as error:
+                if self._writes_reach_redis:
+                    logger.warning("pool %s: Redis does not take reports: %s", self.model, error)
+                self._writes_reach_redis = False
+            else:
+                self._writes_reach_redis = True
+                return outcome
+        return await report(self._local)
+
+    def take(self, event: Event) -> bool:
+        """Take an event: the mirror first. False when the mirror cannot follow."""
+        follows = self.mirror.apply(event)
+        self._tell(event)
+        return follows
+
+    def restore(self, record: WorkerRecord) -> None:
+        """Take all that Redis holds of a worker."""
+        self.mirror.load(record)
+        registration = record.registration
+        self._tell(Registered(registration, record.seq))
+        if record.load is not None:
+            self._tell(Loaded(registration.worker, registration.epoch, record.load, record.synced))
+
+    def _tell(self, event: Event) -> None:
+        for observer in self._observers:
+            observer.observe(self.model, event)
+
+
+class Pools:
+    """Every pool that has, or had, workers: known from Redis or from a worker's own Hello.
+
+    Args:
+        url: of Redis.
+        lease_ms: a worker that says nothing for so long is dropped.
+        listener_for: makes the mirror listener of a new pool, given its model.
+        observers: told of each event of every pool.
+
+    Raises:
+        RedisSetupError: `url` cannot be a Redis URL.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        lease_ms: int,
+        listener_for: Callable[[str], MirrorListener],
+        observers: Sequence[EventObserver],
+    ) -> None:
+        self.lease_ms = lease_ms
+        self._redis = connect(url)
+        self._follow = connect_to_follow(url)
+        self._listener_for = listener_for
+        self._observers = observers
+        self._pools: dict[str, Pool] = {}
+        self._tails: list[asyncio.Task[None]] = []
+        self._discovery_problem = ""
+
+    def __iter__(self) -> Iterator[Pool]:
+        return iter(list(self._pools.values()))
+
+    def find(self, model: str) -> Pool | None:
+        """The pool of `model`, if it has ever had a worker."""
+        return self._pools.get(model)
+
+    def get(self, model: str) -> Pool:
+        """The pool of `model`; one that is new begins to follow Redis."""
+        pool = self._pools.get(model)
+        if pool is None:
+            pool = Pool(
+                model,
+                SummaryStore(self._redis, model, self.lease_ms),
+                PoolReader(self._follow, model),
+                self._listener_for(model),
+                self._observers,
+            )
+            self._pools[model] = pool
+            self._tails.append(asyncio.create_task(pool.tail.run(), name=f"tail of {model}"))
+        return pool
+
+    @property
+    def problem(self) -> str:
+        """Why Redis cannot be used now; empty while it can."""
+        problems = (pool.tail.problem for pool in self)
+        return next((problem for problem in problems if problem), self._discovery_problem)
+
+    @property
+    def lag(self) -> float:
+        """Seconds by which the mirrors are behind Redis, at the last event of each; the worst."""
+        return max((pool.tail.lag for pool in self), default=0.0)
+
+    async def run(self) -> None:
+        """Find the pools that other gateways have made, until cancelled."""
+        while True:
+            try:
+                for model in cast(set[bytes], await self._redis.smembers(POOLS_KEY)):
+                    self.get(model.decode())
+                self._discovery_problem = ""
+            except RedisError as error:
+                self._discovery_problem = str(error) or type(error).__name__
+            await asyncio.sleep(DISCOVERY_SECONDS)
+
+    async def close(self) -> None:
+        """Stop following and close the connections."""
+        for tail in self._tails:
+            tail.cancel()
+        await asyncio.gather(*self._tails, return_exceptions=True)
+        await self._redis.aclose()
+        await self._follow.aclose()

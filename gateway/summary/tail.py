@@ -1,0 +1,99 @@
+"""Follows the stream of one model pool, so that the mirror holds what Redis holds.
+
+At the start, after each break, and when the stream shows that events are missing, it reads all of
+the pool again. It never drops what Redis does not have: a Redis that lost its memory is filled
+again by the workers, and a worker that is gone is dropped when its lease passes.
+"""
+
+import asyncio
+import logging
+import time
+from typing import Protocol
+
+from redis.exceptions import RedisError
+
+from gateway.summary.events import Event, WorkerRecord
+from gateway.summary.reader import PoolReader, Position
+from gateway.summary.redis import BLOCK_MS
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.2
+
+
+class Follower(Protocol):
+    """What a tail feeds."""
+
+    def take(self, event: Event) -> bool:
+        """Take the next event; False when its worker has to be restored."""
+
+    def restore(self, record: WorkerRecord) -> None:
+        """Take all that Redis holds of a worker."""
+
+
+class Tail:
+    """Args: `reader` of the pool in Redis; `model` names it in logs.
+
+    Attributes:
+        problem: why Redis cannot be followed now; empty while it can.
+        lag: seconds from when the last event was written to when it was taken here.
+        settled: set when Redis was reached, or not, for the first time.
+    """
+
+    def __init__(self, reader: PoolReader, model: str, follower: Follower) -> None:
+        self._reader = reader
+        self._model = model
+        self._follower = follower
+        self.problem = ""
+        self.lag = 0.0
+        self.settled = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow until cancelled, through whatever happens to Redis."""
+        while True:
+            try:
+                await self._follow()
+            except RedisError as error:
+                self._broken(error)
+            except Exception as error:
+                # NOTE: whatever it is, routing goes on from the mirror, and health says so.
+                logger.exception("pool %s: cannot follow its events", self._model)
+                self._broken(error)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _follow(self) -> None:
+        position = await self._rebuild()
+        self._reached()
+        while True:
+            for entry in await self._reader.read(position, BLOCK_MS):
+                if position.n is None or entry.position.n != position.n + 1:
+                    logger.info("pool %s: events are missing, reading all of it", self._model)
+                    return
+                if not self._follower.take(entry.event):
+                    await self._restore(entry.event.worker)
+                position = entry.position
+                self.lag = max(0.0, time.time() - entry.milliseconds / 1_000)
+
+    async def _rebuild(self) -> Position:
+        # NOTE: the position first, so that no event after what is read can be missed.
+        position = await self._reader.end()
+        for worker in await self._reader.workers():
+            await self._restore(worker)
+        return position
+
+    async def _restore(self, worker: str) -> None:
+        record = await self._reader.record(worker)
+        if record is not None:
+            self._follower.restore(record)
+
+    def _reached(self) -> None:
+        if self.problem:
+            logger.warning("pool %s: Redis is back", self._model)
+        self.problem = ""
+        self.settled.set()
+
+    def _broken(self, error: Exception) -> None:
+        if not self.problem:
+            logger.warning("pool %s: Redis is away, going on without: %s", self._model, error)
+        self.problem = str(error) or type(error).__name__
+        self.settled.set()
