@@ -1,0 +1,179 @@
+"""Puts a gateway together and runs it.
+
+Nothing else in the gateway makes its own parts: this module does, in the order in which they need
+each other, and takes them down in the opposite one.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import start_http_server
+from radixgate.v1.sync_pb2 import DESCRIPTOR as SYNC
+from radixgate.v1.sync_pb2_grpc import add_KvSyncServicer_to_server
+
+from gateway.fleet.admission import Admission
+from gateway.fleet.channels import Channels
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.upkeep import keep_up
+from gateway.route.routers import Routers
+from gateway.serve.collector import StateCollector
+from gateway.serve.dispatch import Dispatcher
+from gateway.serve.metrics import Metrics
+from gateway.serve.prepare import Preparer
+from gateway.serve.server import PortTakenError, Server, StopSignals
+from gateway.serve.service import SERVICE_NAME, GatewayService
+from gateway.summary.pool import Pools
+from gateway.summary.redis import RedisSetupError, embedded_server
+from gateway.summary.sync import KvSyncService
+from gateway.text.codecs import Codecs
+from gateway.text.goldens import recompute_text
+
+logger = logging.getLogger(__name__)
+
+REDIS_HEALTH: Final = "redis"
+HEALTH_SECONDS: Final = 0.2
+TEXT_THREADS: Final = 4
+
+
+class ConfigError(Exception):
+    """The gateway cannot start as configured; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """Args:
+    host, port: where to serve gRPC; port 0 is any free one.
+    redis_url: of the Redis that all gateways share; None starts an embedded one.
+    metrics_port: where to serve Prometheus metrics; None is nowhere, 0 any free port.
+    lease_ms: a worker that says nothing for so long is dropped.
+    notice_seconds: at the end, serve on for so long after health says NOT_SERVING.
+    grace_seconds: at the end, requests that run may take so long to finish.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 50051
+    redis_url: str | None = None
+    metrics_port: int | None = None
+    lease_ms: int = 5_000
+    notice_seconds: float = 0.0
+    grace_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway that serves.
+
+    Args: `address`, host:port; `server`; `sync`, the KvSync service; `metrics_port`, if it has one.
+    """
+
+    address: str
+    server: Server
+    sync: KvSyncService
+    metrics_port: int | None
+
+    async def stop(self, notice: float, grace: float) -> None:
+        """Tell everyone, then finish what runs; times in seconds."""
+        await self.server.announce_end(notice)
+        await self.sync.close()
+        await self.server.stop(grace)
+
+
+def run_gateway(config: GatewayConfig) -> None:
+    """Serve until SIGTERM or SIGINT; a second signal stops at once.
+
+    Raises:
+        ConfigError: the port is taken, or there is no Redis to use.
+    """
+    asyncio.run(_run(config))
+
+
+async def _run(config: GatewayConfig) -> None:
+    signals = StopSignals()
+    async with gateway(config) as running:
+        logger.info("gateway ready on %s", running.address)
+        await signals.wait()
+        logger.info("gateway is stopping")
+        await signals.unless_repeated(running.stop(config.notice_seconds, config.grace_seconds))
+
+
+@asynccontextmanager
+async def gateway(config: GatewayConfig) -> AsyncIterator[Gateway]:
+    """A gateway that serves as long as the context lasts.
+
+    Raises:
+        ConfigError: the port is taken, or there is no Redis to use.
+    """
+    try:
+        async with AsyncExitStack() as stack:
+            yield await _assemble(config, stack)
+    except (PortTakenError, RedisSetupError) as error:
+        raise ConfigError(str(error)) from error
+
+
+async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
+    clock = time.monotonic
+    redis_url = config.redis_url
+    if redis_url is None:
+        redis_url = await stack.enter_async_context(embedded_server())
+
+    fleet = Fleet(config.lease_ms / 1000, clock)
+    channels = Channels()
+    stack.push_async_callback(channels.close)
+    routers = Routers(random.randrange)
+    admission = Admission(fleet, channels, recompute_text)
+    stack.push_async_callback(admission.close)
+    pools = Pools(redis_url, config.lease_ms, routers.of, [fleet, routers, admission])
+    stack.push_async_callback(pools.close)
+
+    codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
+    metrics = Metrics()
+    metrics.registry.register(StateCollector(fleet, pools, clock))
+    service = GatewayService(
+        pools=pools,
+        fleet=fleet,
+        preparer=Preparer(fleet, codecs),
+        dispatcher=Dispatcher(fleet, routers.of, channels, metrics, clock),
+        metrics=metrics,
+        clock=clock,
+    )
+    sync = KvSyncService(pools, admission.admit)
+    sync_name = SYNC.services_by_name["KvSync"].full_name
+    server = Server([SERVICE_NAME, sync_name])
+    server.grpc.add_generic_rpc_handlers([service.handlers()])
+    add_KvSyncServicer_to_server(sync, server.grpc)
+
+    metrics_port = None
+    if config.metrics_port is not None:
+        metrics_port = _serve_metrics(config.host, config.metrics_port, metrics, stack)
+    # NOTE: in a group, so that work that fails ends the gateway instead of being missed.
+    group = await stack.enter_async_context(asyncio.TaskGroup())
+    for work in (pools.run(), keep_up(fleet, pools, channels), _report_redis(server, pools)):
+        stack.callback(group.create_task(work).cancel)
+    port = await server.start(config.host, config.port)
+    stack.push_async_callback(server.stop, 0.0)
+    stack.push_async_callback(sync.close)
+    return Gateway(f"{config.host}:{port}", server, sync, metrics_port)
+
+
+def _serve_metrics(host: str, port: int, metrics: Metrics, stack: AsyncExitStack) -> int:
+    try:
+        http, _ = start_http_server(port, host, metrics.registry)
+    except OSError as error:
+        raise PortTakenError(f"cannot serve metrics on {host}:{port}: {error}") from error
+    stack.callback(http.server_close)
+    stack.push_async_callback(asyncio.to_thread, http.shutdown)
+    return http.server_port
+
+
+async def _report_redis(server: Server, pools: Pools) -> None:
+    """Keep health of the service "redis" current, until cancelled."""
+    while True:
+        await server.report(REDIS_HEALTH, healthy=not pools.problem)
+        await asyncio.sleep(HEALTH_SECONDS)

@@ -1,0 +1,1 @@
+"""The gateway's gRPC front door: checks requests, sends them to workers, passes tokens through."""

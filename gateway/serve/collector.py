@@ -1,0 +1,68 @@
+"""The gateway's state for Prometheus, read when it is asked for: workers, mirrors and Redis."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.trust import Trust
+from gateway.serve.metrics import PREFIX
+from gateway.summary.pool import Pools
+
+LOOP_SECONDS: Final = 5.0
+
+
+class StateCollector(Collector):
+    """Made in the event loop, which owns the state; asked in the thread of the metrics server."""
+
+    def __init__(self, fleet: Fleet, pools: Pools, clock: Callable[[], float]) -> None:
+        self._fleet = fleet
+        self._pools = pools
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics now.
+
+        Raises:
+            TimeoutError: the event loop does not answer.
+        """
+        return asyncio.run_coroutine_threadsafe(self._collect(), self._loop).result(LOOP_SECONDS)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing in advance: asking would wait for the loop that registers this."""
+        return ()
+
+    async def _collect(self) -> list[Metric]:
+        redis = GaugeMetricFamily(PREFIX + "redis_up", "1 while Redis can be used")
+        redis.add_metric([], 0.0 if self._pools.problem else 1.0)
+        lag = GaugeMetricFamily(
+            PREFIX + "mirror_lag_seconds",
+            "From when the last event was written to Redis to when it was taken here",
+            labels=["model"],
+        )
+        boundaries = GaugeMetricFamily(
+            PREFIX + "mirror_boundaries",
+            "Prefixes in the mirror of a worker's summary",
+            labels=["model", "worker"],
+        )
+        for pool in self._pools:
+            lag.add_metric([pool.model], pool.tail.lag)
+            for summary in pool.mirror.summaries():
+                labels = [pool.model, summary.registration.worker]
+                boundaries.add_metric(labels, len(summary.hashes))
+        trusts = GaugeMetricFamily(
+            PREFIX + "worker_trust",
+            "1 for how far a worker's summary is believed now, 0 for the others",
+            labels=["model", "worker", "trust"],
+        )
+        now = self._clock()
+        for worker in self._fleet:
+            believed = worker.belief(now).trust
+            for trust in Trust:
+                labels = [worker.registration.model, worker.id, trust.name.lower()]
+                trusts.add_metric(labels, float(trust is believed))
+        return [redis, lag, boundaries, trusts]

@@ -1,0 +1,52 @@
+"""What the gateway counts, for Prometheus; each gateway has its own registry."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from radixgate.v1.generate_pb2 import Started
+
+PREFIX: Final = "radixgate_gateway_"
+# From 10 µs: a decision is expected to take tens of microseconds.
+SECONDS: Final = tuple(1e-5 * 2**power for power in range(18))
+
+
+class Metrics:
+    """Counters of requests and of what routing predicted against what workers delivered."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            PREFIX + "requests",
+            "RPCs of clients that ended, by status code",
+            ["method", "code"],
+            registry=self.registry,
+        )
+        self.tokenizing_seconds = Histogram(
+            PREFIX + "tokenizing_seconds",
+            "Checking and tokenizing a request, queueing for a thread included",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.routing_seconds = Histogram(
+            PREFIX + "routing_seconds",
+            "Matching and pricing the candidates of one decision",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.retries = self._per_model("retries", "Requests sent to another worker after a failure")
+        self.prompt_tokens = self._per_model("prompt_tokens", "Prompt tokens of started requests")
+        self.predicted_cached_tokens = self._per_model(
+            "predicted_cached_tokens", "Of these, expected to be cached at the chosen worker"
+        )
+        self.delivered_cached_tokens = self._per_model(
+            "delivered_cached_tokens", "Of these, really cached there"
+        )
+
+    def started(self, model: str, started: Started) -> None:
+        """A worker began a request of `model`."""
+        self.prompt_tokens.labels(model).inc(started.prompt_tokens)
+        self.predicted_cached_tokens.labels(model).inc(started.predicted_tokens)
+        self.delivered_cached_tokens.labels(model).inc(started.cached_tokens)
+
+    def _per_model(self, name: str, description: str) -> Counter:
+        return Counter(PREFIX + name, description, ["model"], registry=self.registry)

@@ -1,0 +1,205 @@
+"""The Gateway service: what clients call.
+
+The handlers are registered without response serializers for the streams, so that token messages
+pass through as the bytes that the worker sent.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+from grpc import StatusCode
+from radixgate.v1.gateway_pb2 import (
+    DESCRIPTOR,
+    ChatRequest,
+    ExplainResponse,
+    ListModelsRequest,
+    ListModelsResponse,
+    ListWorkersRequest,
+    ListWorkersResponse,
+    RouteRequest,
+    RouteResponse,
+)
+from radixgate.v1.generate_pb2 import GenerateRequest
+
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.worker import FleetWorker
+from gateway.serve import views
+from gateway.serve.dispatch import Dispatcher
+from gateway.serve.metrics import Metrics
+from gateway.serve.prepare import Prepared, Preparer
+from gateway.serve.refused import RefusedError
+from gateway.summary.pool import Pools
+
+logger = logging.getLogger(__name__)
+
+SERVICE_NAME = DESCRIPTOR.services_by_name["Gateway"].full_name
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class GatewayService:
+    """Args: `pools` and `fleet`, what there is; `preparer` and `dispatcher`, which serve requests;
+    `metrics`; the fleet's `clock`.
+    """
+
+    def __init__(
+        self,
+        *,
+        pools: Pools,
+        fleet: Fleet,
+        preparer: Preparer,
+        dispatcher: Dispatcher,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pools = pools
+        self._fleet = fleet
+        self._preparer = preparer
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+        self._clock = clock
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """All methods, for a server."""
+        return grpc.method_handlers_generic_handler(
+            SERVICE_NAME,
+            {
+                "Generate": grpc.unary_stream_rpc_method_handler(
+                    self.generate, GenerateRequest.FromString
+                ),
+                "Chat": grpc.unary_stream_rpc_method_handler(self.chat, ChatRequest.FromString),
+                "Route": grpc.unary_unary_rpc_method_handler(
+                    self.route, RouteRequest.FromString, RouteResponse.SerializeToString
+                ),
+                "Explain": grpc.unary_unary_rpc_method_handler(
+                    self.explain, RouteRequest.FromString, ExplainResponse.SerializeToString
+                ),
+                "ListWorkers": grpc.unary_unary_rpc_method_handler(
+                    self.list_workers,
+                    ListWorkersRequest.FromString,
+                    ListWorkersResponse.SerializeToString,
+                ),
+                "ListModels": grpc.unary_unary_rpc_method_handler(
+                    self.list_models,
+                    ListModelsRequest.FromString,
+                    ListModelsResponse.SerializeToString,
+                ),
+            },
+        )
+
+    async def generate(self, request: GenerateRequest, context: Context) -> None:
+        """Stream the continuation of a prompt."""
+        async with self._answering("Generate", context):
+            await self._stream(request, context)
+
+    async def chat(self, request: ChatRequest, context: Context) -> None:
+        """Stream the next message of a chat."""
+        async with self._answering("Chat", context):
+            await self._stream(request, context)
+
+    async def route(self, request: RouteRequest, context: Context) -> RouteResponse:
+        """Decide and reserve; the client calls the worker itself."""
+        async with self._answering("Route", context):
+            prepared = await self._prepare(_routed(request))
+            estimate = self._dispatcher.choose(prepared).estimate
+            return RouteResponse(
+                request=prepared.request,
+                worker=estimate.worker.id,
+                address=estimate.worker.address,
+                prompt_tokens=prepared.prompt.tokens,
+                matched_tokens=estimate.expected_tokens,
+            )
+
+    async def explain(self, request: RouteRequest, context: Context) -> ExplainResponse:
+        """Say where a request would go, and why; reserve nothing."""
+        async with self._answering("Explain", context):
+            prepared = await self._prepare(_routed(request))
+            estimates = self._dispatcher.estimates(prepared)
+            return ExplainResponse(
+                model=prepared.model,
+                prompt_tokens=prepared.prompt.tokens,
+                candidates=[
+                    views.candidate(estimate, chosen=estimate is estimates[0])
+                    for estimate in estimates
+                ],
+                reason=views.reason(estimates, prepared.prompt),
+            )
+
+    async def list_workers(
+        self, request: ListWorkersRequest, context: Context
+    ) -> ListWorkersResponse:
+        """All workers, or those of one model."""
+        async with self._answering("ListWorkers", context):
+            now = self._clock()
+            return ListWorkersResponse(
+                workers=[
+                    views.worker_info(worker, self._boundaries(worker), now)
+                    for worker in self._fleet
+                    if request.model in ("", worker.registration.model)
+                ]
+            )
+
+    async def list_models(self, _: ListModelsRequest, context: Context) -> ListModelsResponse:
+        """Models that have a worker."""
+        async with self._answering("ListModels", context):
+            cards = [self._fleet.card(model) for model in self._fleet.models()]
+            return ListModelsResponse(
+                models=[
+                    views.model_info(card, len(self._fleet.workers(card.model)))
+                    for card in cards
+                    if card is not None
+                ]
+            )
+
+    async def _prepare(self, request: GenerateRequest | ChatRequest) -> Prepared:
+        with self._metrics.tokenizing_seconds.time():
+            return await self._preparer.prepare(request)
+
+    async def _stream(self, request: GenerateRequest | ChatRequest, context: Context) -> None:
+        remaining: float | None = context.time_remaining()
+        deadline = None if remaining is None else self._clock() + remaining
+        prepared = await self._prepare(request)
+        await self._dispatcher.stream(prepared, context.write, deadline)
+
+    def _boundaries(self, worker: FleetWorker) -> int:
+        pool = self._pools.find(worker.registration.model)
+        summary = pool.mirror.get(worker.id) if pool else None
+        return len(summary.hashes) if summary else 0
+
+    @asynccontextmanager
+    async def _answering(self, method: str, context: Context) -> AsyncIterator[None]:
+        """Ends the RPC with the status that what happens inside calls for, and counts it."""
+        code = StatusCode.OK
+        try:
+            yield
+        except RefusedError as refusal:
+            code = refusal.code
+            await context.abort(code, refusal.message)
+        except asyncio.CancelledError:
+            remaining: float | None = context.time_remaining()
+            late = remaining is not None and remaining <= 0
+            code = StatusCode.DEADLINE_EXCEEDED if late else StatusCode.CANCELLED
+            raise
+        except Exception as error:
+            logger.exception("%s failed", method)
+            code = StatusCode.INTERNAL
+            await context.abort(code, f"the gateway failed: {type(error).__name__}: {error}")
+        finally:
+            self._metrics.requests.labels(method, code.name).inc()
+
+
+def _routed(request: RouteRequest) -> GenerateRequest | ChatRequest:
+    match request.WhichOneof("request"):
+        case "generate":
+            return request.generate
+        case "chat":
+            return request.chat
+        case _:
+            raise RefusedError(
+                StatusCode.INVALID_ARGUMENT, "request: missing; set generate or chat"
+            )

@@ -1,0 +1,78 @@
+"""The gateway's state as the messages that answer Explain, ListWorkers and ListModels. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from radixgate.v1 import gateway_pb2
+from radixgate.v1.gateway_pb2 import Candidate, ModelInfo, WorkerInfo
+from radixgate.v1.worker_pb2 import ModelCard
+
+from gateway.fleet.trust import Trust
+from gateway.fleet.worker import FleetWorker
+from gateway.route.router import Estimate, Prompt
+
+TRUST: Final = {
+    Trust.LIVE: gateway_pb2.TRUST_LIVE,
+    Trust.SUSPECT: gateway_pb2.TRUST_SUSPECT,
+    Trust.LOST: gateway_pb2.TRUST_LOST,
+}
+
+
+def candidate(estimate: Estimate, *, chosen: bool) -> Candidate:
+    """One worker as a decision saw it."""
+    return Candidate(
+        worker=estimate.worker.id,
+        address=estimate.worker.address,
+        trust=TRUST[estimate.belief.trust],
+        trust_reason=estimate.belief.reason,
+        matched_tokens=estimate.matched_tokens,
+        expected_tokens=estimate.expected_tokens,
+        **estimate.terms._asdict(),
+        total_ms=estimate.total_ms,
+        free_blocks=estimate.free_blocks,
+        chosen=chosen,
+    )
+
+
+def reason(estimates: Sequence[Estimate], prompt: Prompt) -> str:
+    """Why the first of `estimates` is first, in one sentence."""
+    best = estimates[0]
+    sentence = (
+        f"{best.worker.id} is expected to hold {best.expected_tokens} of {prompt.tokens} prompt"
+        f" tokens and to take {best.total_ms:.1f} ms until the first token"
+    )
+    if len(estimates) == 1:
+        return f"{sentence}; it is the only candidate."
+    second = min(estimates[1:], key=lambda estimate: estimate.total_ms)
+    difference = second.total_ms - best.total_ms
+    if difference <= 0:
+        return f"{sentence}, nearly the same as {second.worker.id}, which has no more free blocks."
+    return f"{sentence}, {difference:.1f} ms less than {second.worker.id}."
+
+
+def worker_info(worker: FleetWorker, boundaries: int, now: float) -> WorkerInfo:
+    """One worker; `boundaries` in the mirror of its summary; `now` on the fleet's clock."""
+    belief = worker.belief(now)
+    return WorkerInfo(
+        worker=worker.id,
+        epoch=worker.epoch,
+        address=worker.address,
+        model=worker.registration.model,
+        trust=TRUST[belief.trust],
+        trust_reason=belief.reason,
+        boundaries=boundaries,
+        heard_seconds_ago=now - worker.heard_at,
+        load=worker.load,
+    )
+
+
+def model_info(card: ModelCard, workers: int) -> ModelInfo:
+    """One model and how many workers it has."""
+    return ModelInfo(
+        model=card.model,
+        fingerprint=card.fingerprint,
+        max_context=card.max_context,
+        block_size=card.block_size,
+        stride=card.stride,
+        workers=workers,
+    )
