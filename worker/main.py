@@ -1,0 +1,273 @@
+"""One worker process: model, KV memory, engine, gRPC server and reports, from start to drain."""
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from prometheus_client import CollectorRegistry, start_http_server
+from radixgate.v1.sync_pb2 import Hello
+from radixgate.v1.worker_pb2 import ModelCard
+from tokenizers import Tokenizer
+
+from worker.engine.core import EngineConfig, EngineCore
+from worker.engine.engine import Engine
+from worker.engine.metrics import EngineMetrics
+from worker.kv.events import KvEvents
+from worker.kv.format import by_name
+from worker.kv.manager import KVManager
+from worker.model.directory import open_directory
+from worker.model.loader import load_model
+from worker.model.paged import PagedModel
+from worker.report import Reporter
+from worker.serve.admission import Served
+from worker.serve.card import CardMaker
+from worker.serve.server import WorkerServer
+from worker.serve.service import WorkerService
+from worker.serve.signals import StopSignals
+
+_log = logging.getLogger(__name__)
+
+STOP_SECONDS = 2.0
+
+
+class ConfigError(Exception):
+    """The worker cannot start as it was asked to; the message is one clear line."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """How to run a worker.
+
+    Args:
+        model: directory of a Hugging Face model.
+        model_name: on the wire; None: the directory's name.
+        host: to listen on.
+        port: to listen on; 0 is any free one.
+        advertise: address at which gateways reach this worker; None: `host:port`.
+        gateways: addresses to report to, tried in turn; none: a worker on its own.
+        worker_id: None: the advertised address.
+        kv_format: as the KV formats are named.
+        kv_memory: bytes for KV.
+        block_size: tokens of a block.
+        stride: tokens between boundaries, whole blocks.
+        max_running: sequences that hold blocks at once.
+        token_budget: tokens of one step. Small keeps tokens coming evenly, large is best for prefill.
+        metrics_port: of the Prometheus endpoint; None: there is none.
+        threads: that compute; None: as many as torch takes.
+        grace_seconds: that requests in flight get at the end.
+    """
+
+    model: Path
+    model_name: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertise: str | None = None
+    gateways: tuple[str, ...] = ()
+    worker_id: str | None = None
+    kv_format: str = "none"
+    kv_memory: int = 512 * 1024 * 1024
+    block_size: int = 16
+    stride: int = 64
+    max_running: int = 32
+    token_budget: int = 256
+    metrics_port: int | None = None
+    threads: int | None = None
+    grace_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker that serves.
+
+    Args:
+        address: host:port that it listens on.
+        server: of gRPC.
+        service: on it.
+        reporter: None without gateways.
+        failed: done, with the error, when the engine has broken.
+    """
+
+    address: str
+    server: WorkerServer
+    service: WorkerService
+    reporter: Reporter | None
+    failed: asyncio.Future[None]
+
+    async def drain(self, grace_seconds: float) -> None:
+        """Tell everyone that this worker goes, and finish what runs."""
+        await self.server.not_serving()
+        self.service.draining.set()
+        if self.reporter:
+            self.reporter.tell_load()
+        await self.service.drain(grace_seconds)
+
+
+def run_worker(config: WorkerConfig) -> None:
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends at once.
+
+    Raises:
+        ConfigError: the worker cannot be run as asked.
+        RuntimeError: the engine broke while serving.
+    """
+    asyncio.run(_run(config))
+
+
+async def _run(config: WorkerConfig) -> None:
+    signals = StopSignals()
+    async with worker(config) as running:
+        _log.info("worker ready on %s", running.address)
+        stop = asyncio.create_task(signals.wait())
+        await asyncio.wait({stop, running.failed}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if running.failed.done():
+            raise RuntimeError("the engine broke") from running.failed.exception()
+        _log.info("worker is draining")
+        await signals.unless_repeated(running.drain(config.grace_seconds))
+
+
+@asynccontextmanager
+async def worker(config: WorkerConfig) -> AsyncIterator[Worker]:
+    """A worker that serves as long as the context lasts.
+
+    Raises:
+        ConfigError: the worker cannot be run as asked.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            running = await _assemble(config, stack)
+        except (OSError, ValueError) as error:
+            raise ConfigError(str(error)) from error
+        yield running
+
+
+async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
+    # NOTE: bound first, since loading a model to find the port taken would take long.
+    server = WorkerServer(config.host, config.port)
+    stack.push_async_callback(server.stop, 0)
+    address = f"{config.host}:{server.port}"
+    registry = CollectorRegistry()
+    if config.metrics_port is not None:
+        metrics_server, _ = start_http_server(config.metrics_port, config.host, registry)
+        stack.callback(metrics_server.server_close)
+        stack.callback(metrics_server.shutdown)
+
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    parts = _build_engine(config, registry, failed.set_exception)
+    parts.engine.start()
+    stack.callback(parts.engine.stop)
+    card = _card(config, parts, address)
+    cards = CardMaker(card, config.model, parts.tokenizer_json)
+    service = WorkerService(card.worker, _served(card, parts), cards, parts.engine)
+    await server.start(service)
+    reporter = None
+    if config.gateways:
+        reporter = _reporter(config, card, parts, service, address)
+        stack.push_async_callback(_close, reporter, asyncio.create_task(reporter.run()))
+    return Worker(address, server, service, reporter, failed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """An engine and what the rest of the worker needs to know of it."""
+
+    model: PagedModel
+    tokenizer_json: bytes
+    num_blocks: int
+    bytes_per_block: int
+    events: KvEvents
+    engine: Engine
+
+
+def _build_engine(
+    config: WorkerConfig,
+    registry: CollectorRegistry,
+    on_failure: Callable[[BaseException], None],
+) -> _Parts:
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    kv_format = by_name(config.kv_format)
+    model = load_model(config.model, torch.device("cpu"))
+    tokenizer_json = open_directory(config.model).tokenizer.read_bytes()
+    shape = model.spec.kv_shape(config.block_size)
+    at_least = config.stride // config.block_size + 1
+    num_blocks = kv_format.blocks_in(config.kv_memory, shape, model.dtype, at_least)
+    bytes_per_block = kv_format.bytes_per_block(shape, model.dtype)
+    layers = kv_format.allocate(shape, num_blocks, model.device, model.dtype)
+    events = KvEvents(threading.Lock())
+    core = EngineCore(
+        partial(model.forward, kv=layers),
+        KVManager(num_blocks, config.block_size, config.stride, events),
+        tokenizer=Tokenizer.from_buffer(tokenizer_json),
+        config=EngineConfig(config.stride, config.max_running, config.token_budget),
+        metrics=EngineMetrics(registry, bytes_per_block),
+        clock=time.monotonic,
+        device=model.device,
+    )
+    post = asyncio.get_running_loop().call_soon_threadsafe
+    engine = Engine(core, time.monotonic, post, on_failure)
+    return _Parts(model, tokenizer_json, num_blocks, bytes_per_block, events, engine)
+
+
+def _card(config: WorkerConfig, parts: _Parts, address: str) -> ModelCard:
+    """The card but for what `CardMaker` adds."""
+    spec = parts.model.spec
+    return ModelCard(
+        worker=config.worker_id or config.advertise or address,
+        epoch=time.time_ns(),
+        model=config.model_name or spec.name,
+        fingerprint=spec.fingerprint,
+        vocab_size=spec.vocab_size,
+        max_context=spec.max_context,
+        block_size=config.block_size,
+        stride=config.stride,
+        kv_format=config.kv_format,
+        num_blocks=parts.num_blocks,
+        kv_bytes=parts.num_blocks * parts.bytes_per_block,
+    )
+
+
+def _served(card: ModelCard, parts: _Parts) -> Served:
+    return Served(
+        model=card.model,
+        fingerprint=card.fingerprint,
+        vocab_size=card.vocab_size,
+        max_context=card.max_context,
+        kv_tokens=card.num_blocks * card.block_size,
+        eos_token_ids=parts.model.spec.eos_token_ids,
+    )
+
+
+def _reporter(
+    config: WorkerConfig, card: ModelCard, parts: _Parts, service: WorkerService, address: str
+) -> Reporter:
+    hello = Hello(
+        worker=card.worker,
+        epoch=card.epoch,
+        address=config.advertise or address,
+        model=card.model,
+        fingerprint=card.fingerprint,
+        block_size=card.block_size,
+        stride=card.stride,
+        num_blocks=card.num_blocks,
+    )
+    return Reporter(
+        hello,
+        parts.events,
+        lambda: (parts.engine.load, service.draining.is_set()),
+        config.gateways,
+        random.Random(card.epoch),
+    )
+
+
+async def _close(reporter: Reporter, task: asyncio.Task[None]) -> None:
+    reporter.close()
+    await asyncio.wait([task], timeout=STOP_SECONDS)
+    task.cancel()

@@ -1,0 +1,106 @@
+"""From a `GenerateRequest` on the wire to the engine's `Request`, or a refusal with its status.
+
+Codes: INVALID_ARGUMENT for what no worker could serve, NOT_FOUND for a model or adapter that is not
+here, FAILED_PRECONDITION for a prompt that only a worker with more KV memory could take.
+"""
+
+from dataclasses import dataclass
+
+import grpc
+from radixgate import limits
+from radixgate.namespace import Namespace
+from radixgate.prefix import TOKEN_BYTES
+from radixgate.v1.generate_pb2 import GenerateRequest, Sampling
+
+from worker.engine.request import Request, SamplingParams
+
+
+class RefusedError(Exception):
+    """The request cannot be served here.
+
+    Attributes:
+        code: the gRPC status for it.
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What this worker serves.
+
+    Attributes:
+        model: its name on the wire.
+        max_context: tokens of prompt and output that the model takes.
+        kv_tokens: tokens of prompt and output that the KV memory holds.
+    """
+
+    model: str
+    fingerprint: str
+    vocab_size: int
+    max_context: int
+    kv_tokens: int
+    eos_token_ids: frozenset[int]
+
+    def admit(self, message: GenerateRequest) -> Request:
+        """The engine's request; output is clamped to what context and KV memory allow.
+
+        Raises:
+            RefusedError: see the module.
+        """
+        if message.model not in ("", self.model):
+            raise RefusedError(
+                grpc.StatusCode.NOT_FOUND,
+                f"model {message.model!r} is not here; this worker serves {self.model!r}",
+            )
+        if message.scope.adapter:
+            raise RefusedError(
+                grpc.StatusCode.NOT_FOUND,
+                f"adapter {message.scope.adapter!r} is not here; this worker has no adapters",
+            )
+        try:
+            limits.check_generate(message)
+            prompt = limits.packed_prompt(message)
+            limits.check_prompt(prompt, vocab_size=self.vocab_size, max_context=self.max_context)
+            self._check_stop_tokens(message)
+        except ValueError as error:
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+
+        prompt_tokens = len(prompt) // TOKEN_BYTES
+        room = min(self.max_context, self.kv_tokens) - prompt_tokens
+        if room < 1:
+            raise RefusedError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"prompt: {prompt_tokens} tokens leave no room for output in the worker's KV memory"
+                f" of {self.kv_tokens} tokens; give it more (--kv-memory)",
+            )
+        stopping, scope = message.stopping, message.scope
+        ends = frozenset() if stopping.ignore_eos else self.eos_token_ids
+        return Request(
+            request_id=message.request_id,
+            namespace=Namespace(self.fingerprint, scope.adapter, scope.tenant, scope.salt).seed(),
+            prompt=prompt,
+            max_tokens=min(room, stopping.max_tokens) if stopping.HasField("max_tokens") else room,
+            sampling=_sampling(message.sampling),
+            stop=tuple(stopping.stop),
+            stop_token_ids=ends.union(stopping.stop_token_ids),
+        )
+
+    def _check_stop_tokens(self, message: GenerateRequest) -> None:
+        for token in message.stopping.stop_token_ids:
+            if token >= self.vocab_size:
+                raise ValueError(
+                    f"stopping.stop_token_ids: {token} is outside the vocabulary of "
+                    f"{self.vocab_size}"
+                )
+
+
+def _sampling(message: Sampling) -> SamplingParams:
+    return SamplingParams(
+        temperature=message.temperature if message.HasField("temperature") else 1.0,
+        top_p=message.top_p if message.HasField("top_p") else 1.0,
+        top_k=message.top_k,
+        seed=message.seed,
+    )

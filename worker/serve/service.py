@@ -1,0 +1,112 @@
+"""The `Worker` service: Describe, Generate, Drain.
+
+Whatever ends a stream early, a client that went away, a deadline or an error, everything that the
+request held in the engine is given back at once.
+"""
+
+import asyncio
+import logging
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse
+from radixgate.v1.worker_pb2 import DescribeRequest, DrainRequest, DrainResponse, ModelCard
+from radixgate.v1.worker_pb2_grpc import WorkerServicer
+
+from worker.engine.engine import Engine
+from worker.engine.events import Event, Failed, Finished
+from worker.engine.request import Request
+from worker.serve.admission import RefusedError, Served
+from worker.serve.card import CardMaker
+from worker.serve.messages import messages
+
+_log = logging.getLogger(__name__)
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class WorkerService(WorkerServicer):
+    """Args: `worker`, its id; `served`, what it takes; `cards`, its description; the `engine`.
+
+    Attributes:
+        draining: set once requests are not taken any more.
+    """
+
+    def __init__(self, worker: str, served: Served, cards: CardMaker, engine: Engine) -> None:
+        self.draining = asyncio.Event()
+        self._worker = worker
+        self._served = served
+        self._cards = cards
+        self._engine = engine
+        self._streams = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    async def Describe(  # noqa: N802
+        self,
+        request: DescribeRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> ModelCard:
+        """All a gateway needs to tokenize for this worker and to name its prefixes."""
+        return self._cards.card()
+
+    async def Generate(  # type: ignore[override]  # noqa: N802  # the stub knows only generators
+        self, request: GenerateRequest, context: Context
+    ) -> None:
+        """Serve one generation.
+
+        Codes: as in `worker.serve.admission`; UNAVAILABLE while draining; INTERNAL when the engine
+        failed.
+        """
+        if self.draining.is_set():
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, f"worker {self._worker} is draining; ask another"
+            )
+        try:
+            asked = self._served.admit(request)
+        except RefusedError as error:
+            await context.abort(error.code, str(error))
+        self._streams += 1
+        self._quiet.clear()
+        try:
+            await self._stream(asked, context)
+        finally:
+            self._streams -= 1
+            if not self._streams:
+                self._quiet.set()
+
+    async def Drain(self, request: DrainRequest, context: Context) -> DrainResponse:  # noqa: ARG002, N802
+        """Take no more requests; answer when the last one has ended or the grace is over."""
+        return DrainResponse(unfinished=await self.drain(request.grace_seconds))
+
+    async def drain(self, grace_seconds: float) -> int:
+        """Take no more requests and wait for those there are; how many are left after the grace."""
+        self.draining.set()
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self._quiet.wait()
+        except TimeoutError:
+            _log.warning("%d requests are unfinished after the grace", self._streams)
+        return self._streams
+
+    async def _stream(self, asked: Request, context: Context) -> None:
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        ticket = self._engine.submit(asked, queue.put_nowait)
+        try:
+            ended = False
+            while not ended:
+                events = [await queue.get()]
+                while not queue.empty():
+                    events.append(queue.get_nowait())
+                ended = isinstance(events[-1], Finished | Failed)
+                await self._write(events, asked.request_id, context)
+        finally:
+            self._engine.cancel(ticket)
+
+    async def _write(self, events: list[Event], request_id: str, context: Context) -> None:
+        for message in messages(events, request_id, self._worker):
+            if isinstance(message, GenerateResponse):
+                await context.write(message)
+            else:
+                await context.abort(grpc.StatusCode.INTERNAL, message.message)
