@@ -1,0 +1,106 @@
+"""The loader reads what a model is, and refuses what it would serve wrong."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.model.directories import write_directory
+from tests.models import MAX_CONTEXT, VOCAB_SIZE
+from worker.attention.torch_backend import TorchAttention
+from worker.kv.format import KVShape
+from worker.model.directory import ModelError
+from worker.model.loader import load_model
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+SMALL = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "vocab_size": 32,
+    "max_position_embeddings": 64,
+}
+
+
+def test_the_spec_is_the_models(tiny_llama: Path, tiny_qwen3: Path) -> None:
+    llama, qwen3 = (load_model(path, CPU).spec for path in (tiny_llama, tiny_qwen3))
+    assert (llama.layers, llama.heads, llama.kv_heads, llama.head_dim) == (2, 4, 2, 16)
+    assert (llama.vocab_size, llama.max_context) == (VOCAB_SIZE, MAX_CONTEXT)
+    assert llama.eos_token_ids == {2}
+    assert llama.name == "tiny-llama"
+    assert llama.kv_shape(16) == KVShape(2, 2, 16, 16)
+    assert llama.fingerprint != qwen3.fingerprint
+
+
+UNSUPPORTED = {
+    "bloom": ({}, "transformers cannot exchange its attention"),
+    "mamba": ({}, "transformers cannot exchange its attention"),
+    "gemma2": ({}, "it has layers of the kind sliding_attention"),
+    "mistral": ({"sliding_window": 32}, "its attention sees only the last 32 tokens"),
+    "llama": (
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+        "rotary embedding of type dynamic changes with the batch",
+    ),
+    "vit": ({}, "it is not a causal language model"),
+    "perceptron": ({}, "architecture 'perceptron', unknown to transformers"),
+}
+
+
+@pytest.mark.parametrize("kind", list(UNSUPPORTED))
+def test_an_architecture_that_would_go_wrong_is_refused(tmp_path: Path, kind: str) -> None:
+    config, message = UNSUPPORTED[kind]
+    path = write_directory(tmp_path / "model", {"model_type": kind, **SMALL, **config})
+    with pytest.raises(ModelError, match=message):
+        load_model(path, CPU)
+
+
+def test_an_attention_of_another_shape_does_not_pass_the_proof(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
+    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+
+    path = Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+    latent = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
+    experts = {"first_k_dense_replace": 2, "n_routed_experts": 8, "v_head_dim": 8}
+    shape = {key: value for key, value in SMALL.items() if key != "head_dim"}
+    DeepseekV3ForCausalLM(DeepseekV3Config(**shape, **latent, **experts)).save_pretrained(path)
+    with pytest.raises(ModelError, match="keys and values differ in shape"):
+        load_model(path, CPU)
+
+
+def test_wrong_logits_do_not_pass_the_proof(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = TorchAttention.attend
+
+    def wrong(self: TorchAttention, queries: Tensor, *rest: Tensor, **more: object) -> Tensor:
+        return right(self, 2 * queries, *rest, **more)
+
+    monkeypatch.setattr(TorchAttention, "attend", wrong)
+    with pytest.raises(ModelError, match=r"over paged KV its logits are off by \d"):
+        load_model(tiny_llama, CPU)
+
+
+def test_weights_that_lack_a_tensor_are_refused(tiny_llama: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+    weights = load_file(path / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks 1 weights, such as model\.norm\.weight"):
+        load_model(path, CPU)
+
+
+def test_a_cut_off_download_is_refused(tiny_llama: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+    file = path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    with pytest.raises(ModelError, match=r"has \d+ of \d+ bytes; pull it again"):
+        load_model(path, CPU)
