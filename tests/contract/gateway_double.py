@@ -57,12 +57,22 @@ def answer(*texts: str, prompt_tokens: int = 100, cached_tokens: int = 64) -> Sc
     )
 
 
+WORKER = WorkerInfo(
+    worker="w0",
+    model="tiny",
+    address="127.0.0.1:1",
+    trust=Trust.TRUST_LIVE,
+    load=Load(total_blocks=100, free_blocks=40, cached_blocks=50, running=1, max_running=8),
+)
+
+
 @dataclass
 class GatewayDouble(GatewayServicer):
     """Answers every stream with `script`, which may end in a status; keeps what it was asked."""
 
     script: list[Any] = field(default_factory=lambda: list(answer("Hello", ", ", "world")))
     unary_error: tuple[grpc.StatusCode, str] | None = None
+    listed: list[WorkerInfo] = field(default_factory=lambda: [WORKER])
     requests: list[Any] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
     address: str = ""
@@ -99,11 +109,7 @@ class GatewayDouble(GatewayServicer):
 
     def ListWorkers(self, request: Any, context: Any) -> ListWorkersResponse:
         self._note(request, context)
-        load = Load(total_blocks=100, free_blocks=40, cached_blocks=50, running=1, max_running=8)
-        worker = WorkerInfo(
-            worker="w0", model="tiny", address="127.0.0.1:1", trust=Trust.TRUST_LIVE, load=load
-        )
-        return ListWorkersResponse(workers=[worker])
+        return ListWorkersResponse(workers=self.listed)
 
     def ListModels(self, request: Any, context: Any) -> ListModelsResponse:
         self._note(request, context)

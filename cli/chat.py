@@ -1,0 +1,128 @@
+"""`radixgate chat`: a conversation at the terminal, or line by line from a pipe."""
+
+import sys
+from typing import Annotated
+
+import typer
+from radixgate.client import DEFAULT_ADDRESS, Client
+from radixgate.errors import RadixgateError
+from radixgate.request import Options
+
+from cli import options
+from cli.generate import echo
+from cli.output import notes, summary
+
+System = Annotated[str | None, typer.Option(help="A system message that opens the conversation.")]
+
+HELP = "/new starts over · /exit or Ctrl-D leaves · Ctrl-C stops an answer"
+# NOTE: readline counts what stands between \001 and \002 as zero cells wide.
+PROMPT = "\001\033[1;36m\002> \001\033[0m\002"
+
+
+class Conversation:
+    """The messages so far. A turn that fails or is stopped before a word leaves no trace."""
+
+    def __init__(self, client: Client, system: str | None, request: Options) -> None:
+        self._client = client
+        self._request = request
+        self._opening = [{"role": "system", "content": system}] if system else []
+        self.messages = list(self._opening)
+
+    def restart(self) -> None:
+        """Forget everything but the system message."""
+        self.messages = list(self._opening)
+
+    def ask(self, text: str) -> str:
+        """Print the answer as it comes; when Ctrl-C stops it, what had come is kept.
+
+        Returns:
+            One line about the request.
+
+        Raises:
+            RadixgateError: the request failed.
+        """
+        question = {"role": "user", "content": text}
+        said: list[str] = []
+        with self._client.chat([*self.messages, question], **self._request) as stream:
+            try:
+                said.extend(echo(stream))
+                outcome = summary(stream)
+            except KeyboardInterrupt:
+                outcome = "stopped"
+        if answer := "".join(said):
+            self.messages += [question, {"role": "assistant", "content": answer}]
+        return outcome
+
+
+def chat(
+    *,
+    system: System = None,
+    model: options.Model = None,
+    max_tokens: options.MaxTokens = 512,
+    temperature: options.Temperature = 0.0,
+    top_p: options.TopP = None,
+    top_k: options.TopK = None,
+    seed: options.Seed = None,
+    tenant: options.Tenant = None,
+    salt: options.Salt = None,
+    gateway: options.Gateway = DEFAULT_ADDRESS,
+) -> None:
+    """Chat with a model; every turn finds the turns before it in the cache."""
+    request = Options(
+        model=model,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        tenant=tenant,
+        salt=salt,
+    )
+    with Client(gateway) as client:
+        models = client.models(timeout=10)
+        if sys.stdin.isatty():
+            names = model or ", ".join(found.model for found in models)
+            notes.print(f"[bold]{names}[/] at {gateway}\n[dim]{HELP}[/]")
+        _converse(Conversation(client, system, request))
+
+
+def _converse(conversation: Conversation) -> None:
+    """Read lines and answer them until there are no more."""
+    while (line := _read_line()) is not None:
+        match line.strip():
+            case "":
+                continue
+            case "/exit" | "/quit":
+                return
+            case "/new":
+                conversation.restart()
+                notes.print("a new conversation", style="dim")
+            case command if command.startswith("/"):
+                notes.print(f"no command {command}: {HELP}", style="dim")
+            case text:
+                _answer(conversation, text)
+
+
+def _answer(conversation: Conversation, text: str) -> None:
+    try:
+        outcome = conversation.ask(text)
+    except RadixgateError as error:
+        notes.print(f"{error}", style="red", markup=False)
+        return
+    notes.print(f"{outcome}\n", style="dim")
+
+
+def _read_line() -> str | None:
+    """The next line, or None at the end; Ctrl-C clears what was typed."""
+    interactive = sys.stdin.isatty()
+    if interactive:
+        import readline  # noqa: F401 - gives input() its history and editing
+    while True:
+        try:
+            return input(PROMPT if interactive else "")
+        except EOFError:
+            if interactive:
+                notes.print()
+            return None
+        except KeyboardInterrupt:
+            notes.print("\nCtrl-D or /exit leaves", style="dim")

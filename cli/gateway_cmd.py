@@ -1,0 +1,51 @@
+"""`radixgate gateway`: command-line options become a `GatewayConfig`."""
+
+from typing import Annotated
+
+import typer
+
+from cli import logs, options
+from cli.exits import CommandError
+from cli.extras import needs
+
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="Where to serve gRPC; 0 is any free port.")
+]
+Lease = Annotated[
+    int, typer.Option(min=1_000, metavar="MS", help="Drop a worker that says nothing for so long.")
+]
+Notice = Annotated[
+    float,
+    typer.Option(
+        min=0, metavar="SECONDS", help="Serve on for so long after SIGTERM, as NOT_SERVING."
+    ),
+]
+
+
+def gateway(
+    *,
+    host: options.Host = "127.0.0.1",
+    port: Port = 50051,
+    redis: options.Redis = None,
+    metrics_port: options.MetricsPort = None,
+    lease_ms: Lease = 5_000,
+    notice: Notice = 0.0,
+    grace: options.Grace = 30.0,
+) -> None:
+    """Run a gateway: it routes every request to the worker that holds most of its prompt."""
+    with needs("gateway"):
+        from gateway.main import ConfigError, GatewayConfig, run_gateway
+    logs.configure()
+    config = GatewayConfig(
+        host=host,
+        port=port,
+        redis_url=redis,
+        metrics_port=metrics_port,
+        lease_ms=lease_ms,
+        notice_seconds=notice,
+        grace_seconds=grace,
+    )
+    try:
+        run_gateway(config)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error

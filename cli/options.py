@@ -1,0 +1,58 @@
+"""Options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+from cli.sizes import parse_size
+
+
+def _size(text: str | int) -> int:
+    try:
+        return parse_size(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+Gateway = Annotated[
+    str,
+    typer.Option("--gateway", envvar="RADIXGATE_GATEWAY", metavar="HOST:PORT", help="Any gateway."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Model = Annotated[str | None, typer.Option(help="The model to ask, when there are several.")]
+Timeout = Annotated[
+    float | None, typer.Option(min=0.001, metavar="SECONDS", help="Give up after so long.")
+]
+MaxTokens = Annotated[int | None, typer.Option(help="The most tokens to generate.")]
+Temperature = Annotated[float, typer.Option(help="0 always takes the likeliest token.")]
+TopP = Annotated[float | None, typer.Option(help="Keep tokens that make up this probability.")]
+TopK = Annotated[int | None, typer.Option(help="Keep so many of the likeliest tokens.")]
+Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")]
+Tenant = Annotated[str | None, typer.Option(help="Share cached context with this tenant alone.")]
+Salt = Annotated[str | None, typer.Option(help="Share cached context with this salt alone.")]
+Host = Annotated[str, typer.Option(help="The interface to listen on.")]
+MetricsPort = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Serve Prometheus metrics here.")
+]
+Grace = Annotated[
+    float, typer.Option(min=0, metavar="SECONDS", help="At the end, let requests run so long.")
+]
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        "--redis", metavar="URL", help="The Redis of all gateways; without it, an embedded one."
+    ),
+]
+KvFormat = Annotated[
+    str, typer.Option(metavar="FORMAT", help="How KV is kept: none (as computed) or int8.")
+]
+KvMemory = Annotated[
+    int,
+    typer.Option(
+        parser=_size,
+        metavar="SIZE",
+        show_default="512MiB",
+        help="Memory for the KV blocks of a worker.",
+    ),
+]

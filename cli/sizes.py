@@ -1,0 +1,33 @@
+"""Sizes in bytes as people write them: 512MiB, 1.5GB, 8Gi, 4096."""
+
+import re
+
+_UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.ASCII | re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes; K, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024, and B may follow.
+
+    Raises:
+        ValueError: the text is no size, or less than one byte.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(
+            f"{text!r} is no size; write for example 512MiB, 1.5GB or a number of bytes"
+        )
+    number, unit, binary = match.groups(default="")
+    size = int(float(number) * (1024 if binary else 1000) ** _UNITS[unit.upper()])
+    if size < 1:
+        raise ValueError(f"{text!r} is less than one byte")
+    return size
+
+
+def format_size(size: float) -> str:
+    """A size for people: three digits or fewer, in powers of 1024."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"

@@ -1,0 +1,85 @@
+"""`radixgate workers`: who is there, how busy, and how full their KV cache is."""
+
+from collections.abc import Iterable
+from itertools import groupby
+
+import typer
+from radixgate.client import DEFAULT_ADDRESS, Client
+from radixgate.v1.gateway_pb2 import WorkerInfo
+from radixgate.v1.sync_pb2 import Load
+from rich.markup import escape
+from rich.table import Table
+
+from cli import options
+from cli.exits import ExitCode
+from cli.output import answers, compact_table, notes, print_json, trust_label
+
+BAR_CELLS = 10
+
+
+def workers(
+    *,
+    model: options.Model = None,
+    timeout: options.Timeout = 10.0,
+    gateway: options.Gateway = DEFAULT_ADDRESS,
+    as_json: options.Json = False,
+) -> None:
+    """List the workers; ends with exit code 3 when there is none."""
+    with Client(gateway) as client:
+        found = client.workers(model or "", timeout=timeout)
+    if as_json:
+        print_json(found)
+    elif found:
+        found.sort(key=lambda worker: (worker.model, worker.worker))
+        for name, group in groupby(found, key=lambda worker: worker.model):
+            answers.print(_table(name, group))
+        answers.print("KV: █ in use, ▒ cached, ░ free", style="dim")
+    else:
+        notes.print(f"the gateway at {gateway} has no workers")
+    if not found:
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+def _table(model: str, found: Iterable[WorkerInfo]) -> Table:
+    table = compact_table(escape(model))
+    for name in ("worker", "address"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("state")
+    for name in ("run", "wait"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("KV in use", no_wrap=True)
+    for name in ("prefixes", "prefill/s", "ITL"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for worker in found:
+        load = worker.load
+        draining = "[yellow]draining[/]"
+        table.add_row(
+            escape(worker.worker),
+            worker.address,
+            draining if load.draining else trust_label(worker.trust, worker.trust_reason),
+            str(load.running),
+            str(load.waiting),
+            kv_bar(load),
+            str(worker.boundaries),
+            _measured(load.prefill_tokens_per_second, ""),
+            _measured(load.itl_ms, " ms"),
+        )
+    return table
+
+
+def kv_bar(load: Load) -> str:
+    """Blocks in use, cached and free as a bar, and the share that is not free, as rich markup."""
+    if not load.total_blocks:
+        return ""
+    taken = load.total_blocks - load.free_blocks
+    in_use_cells, taken_cells = (
+        -(-blocks * BAR_CELLS // load.total_blocks)
+        for blocks in (taken - load.cached_blocks, taken)
+    )
+    bar = "█" * in_use_cells + "▒" * (taken_cells - in_use_cells) + "░" * (BAR_CELLS - taken_cells)
+    return f"[cyan]{bar}[/] {taken / load.total_blocks:4.0%}"
+
+
+def _measured(value: float, unit: str) -> str:
+    """A rate, or a dash while nothing was measured."""
+    return f"{value:.0f}{unit}" if value else "-"
