@@ -5,7 +5,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +59,7 @@ class WorkerConfig:
         block_size: tokens of a block.
         stride: tokens between boundaries, whole blocks.
         max_running: sequences that hold blocks at once.
-        token_budget: tokens of one step. Small keeps tokens coming evenly, large is best for prefill.
+        token_budget: tokens of one step; small keeps tokens coming evenly, large speeds prefill.
         metrics_port: of the Prometheus endpoint; None: there is none.
         threads: that compute; None: as many as torch takes.
         grace_seconds: that requests in flight get at the end.
@@ -90,14 +90,16 @@ class Worker:
     Args:
         address: host:port that it listens on.
         server: of gRPC.
+        engine: behind the service.
         service: on it.
         reporter: None without gateways.
-        failed: done, with the error, when the engine has broken.
+        failed: done, with the error, when the engine or the reporter has broken.
     """
 
     address: str
     server: WorkerServer
     service: WorkerService
+    engine: Engine
     reporter: Reporter | None
     failed: asyncio.Future[None]
 
@@ -115,7 +117,7 @@ def run_worker(config: WorkerConfig) -> None:
 
     Raises:
         ConfigError: the worker cannot be run as asked.
-        RuntimeError: the engine broke while serving.
+        RuntimeError: something broke while serving.
     """
     asyncio.run(_run(config))
 
@@ -128,7 +130,7 @@ async def _run(config: WorkerConfig) -> None:
         await asyncio.wait({stop, running.failed}, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         if running.failed.done():
-            raise RuntimeError("the engine broke") from running.failed.exception()
+            raise RuntimeError("the worker broke") from running.failed.exception()
         _log.info("worker is draining")
         await signals.unless_repeated(running.drain(config.grace_seconds))
 
@@ -160,7 +162,12 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
         stack.callback(metrics_server.shutdown)
 
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    parts = _build_engine(config, registry, failed.set_exception)
+
+    def fail(error: BaseException) -> None:
+        if not failed.done():
+            failed.set_exception(error)
+
+    parts = _build_engine(config, registry, fail)
     parts.engine.start()
     stack.callback(parts.engine.stop)
     card = _card(config, parts, address)
@@ -170,8 +177,9 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
     reporter = None
     if config.gateways:
         reporter = _reporter(config, card, parts, service, address)
-        stack.push_async_callback(_close, reporter, asyncio.create_task(reporter.run()))
-    return Worker(address, server, service, reporter, failed)
+        task = asyncio.create_task(_guard(reporter.run(), fail))
+        stack.push_async_callback(_close, reporter, task)
+    return Worker(address, server, service, parts.engine, reporter, failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +273,14 @@ def _reporter(
         config.gateways,
         random.Random(card.epoch),
     )
+
+
+async def _guard(work: Awaitable[None], fail: Callable[[BaseException], None]) -> None:
+    try:
+        await work
+    except Exception as error:
+        _log.exception("the reporter broke")
+        fail(error)
 
 
 async def _close(reporter: Reporter, task: asyncio.Task[None]) -> None:

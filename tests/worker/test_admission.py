@@ -1,0 +1,79 @@
+"""What a worker takes, what it refuses and with which status, and what it resolves."""
+
+import math
+
+import grpc
+import pytest
+from radixgate.namespace import Namespace
+from radixgate.prefix import pack_tokens
+from radixgate.v1.generate_pb2 import GenerateRequest, Sampling, Scope, Stopping, TokenIds
+
+from worker.engine.request import SamplingParams
+from worker.serve.admission import RefusedError, Served
+
+SERVED = Served(
+    model="tiny",
+    fingerprint="f",
+    vocab_size=100,
+    max_context=64,
+    kv_tokens=32,
+    eos_token_ids=frozenset([2]),
+)
+PROMPT = pack_tokens([5, 6, 7])
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "says"),
+    [
+        (GenerateRequest(), "INVALID_ARGUMENT", "missing"),
+        (GenerateRequest(packed=b""), "INVALID_ARGUMENT", "empty"),
+        (GenerateRequest(tokens=TokenIds()), "INVALID_ARGUMENT", "empty"),
+        (GenerateRequest(packed=b"123"), "INVALID_ARGUMENT", "multiple of 4"),
+        (GenerateRequest(text="hi"), "INVALID_ARGUMENT", "send text to a gateway"),
+        (GenerateRequest(tokens=TokenIds(ids=[1, 100])), "INVALID_ARGUMENT", "token 1 is 100"),
+        (GenerateRequest(tokens=TokenIds(ids=[1] * 64)), "INVALID_ARGUMENT", "context of 64"),
+        (GenerateRequest(tokens=TokenIds(ids=[1] * 32)), "FAILED_PRECONDITION", "of 32 tokens"),
+        (GenerateRequest(packed=PROMPT, model="big"), "NOT_FOUND", "serves 'tiny'"),
+        (GenerateRequest(packed=PROMPT, scope=Scope(adapter="x")), "NOT_FOUND", "adapter 'x'"),
+        (
+            GenerateRequest(packed=PROMPT, sampling=Sampling(temperature=math.nan)),
+            "INVALID_ARGUMENT",
+            "sampling.temperature",
+        ),
+        (
+            GenerateRequest(packed=PROMPT, stopping=Stopping(stop_token_ids=[100])),
+            "INVALID_ARGUMENT",
+            "stop_token_ids: 100",
+        ),
+    ],
+)
+def test_refusals(message: GenerateRequest, code: str, says: str) -> None:
+    with pytest.raises(RefusedError, match=says) as refused:
+        SERVED.admit(message)
+    assert refused.value.code is grpc.StatusCode[code]
+
+
+def test_defaults_are_resolved() -> None:
+    asked = SERVED.admit(GenerateRequest(packed=PROMPT))
+    assert asked.prompt == PROMPT
+    assert asked.max_tokens == 32 - 3
+    assert asked.sampling == SamplingParams(temperature=1.0, top_p=1.0, top_k=0, seed=0)
+    assert asked.stop_token_ids == {2}
+    assert asked.namespace == Namespace("f").seed()
+
+
+def test_what_is_asked_is_kept_and_clamped() -> None:
+    message = GenerateRequest(
+        request_id="r",
+        model="tiny",
+        tokens=TokenIds(ids=[5, 6, 7]),
+        scope=Scope(tenant="t", salt="s"),
+        sampling=Sampling(temperature=0, top_k=3, seed=9),
+        stopping=Stopping(max_tokens=1000, stop=["a"], stop_token_ids=[9], ignore_eos=True),
+    )
+    asked = SERVED.admit(message)
+    assert asked.prompt == PROMPT
+    assert asked.final_length == 32
+    assert (asked.sampling.temperature, asked.sampling.top_k, asked.sampling.seed) == (0, 3, 9)
+    assert (asked.stop, asked.stop_token_ids) == (("a",), {9})
+    assert asked.namespace == Namespace("f", tenant="t", salt="s").seed()

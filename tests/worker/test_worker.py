@@ -1,0 +1,309 @@
+"""A whole worker over gRPC, with a tiny model: answers, refusals, cancellation, drain, start-up."""
+
+import asyncio
+import signal
+import socket
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from radixgate.namespace import Namespace
+from radixgate.prefix import boundary_hashes, pack_tokens
+from radixgate.v1.generate_pb2 import (
+    FINISH_REASON_LENGTH,
+    GenerateRequest,
+    GenerateResponse,
+    Sampling,
+    Stopping,
+    TokenIds,
+)
+from radixgate.v1.worker_pb2 import DescribeRequest, DrainRequest, ModelCard
+from radixgate.v1.worker_pb2_grpc import WorkerStub
+from tokenizers import Tokenizer
+
+from tests.models import make_tiny
+from tests.worker.test_report import Gateway, serving
+from worker.main import ConfigError, Worker, WorkerConfig, worker
+
+pytestmark = pytest.mark.slow
+
+# Of the tiny model: 16 blocks of 16 tokens, 2 layers of keys and values, 2 heads of 16, fp32.
+KV_BYTES = 16 * 16 * 2 * 2 * 2 * 16 * 4
+
+
+@asynccontextmanager
+async def serve(config: WorkerConfig) -> AsyncIterator[tuple[Worker, WorkerStub]]:
+    async with worker(config) as running, grpc.aio.insecure_channel(running.address) as channel:
+        yield running, WorkerStub(channel)
+
+
+def generation(length: int = 100, max_tokens: int = 8, **options: object) -> GenerateRequest:
+    return GenerateRequest(
+        request_id="r",
+        packed=pack_tokens(range(3, 3 + length)),
+        sampling=Sampling(temperature=0),
+        stopping=Stopping(max_tokens=max_tokens, ignore_eos=True),
+        **options,
+    )
+
+
+async def collect(stub: WorkerStub, request: GenerateRequest) -> list[GenerateResponse]:
+    return [message async for message in stub.Generate(request)]
+
+
+@pytest.fixture
+def config(tiny_llama: Path) -> WorkerConfig:
+    return WorkerConfig(tiny_llama, kv_memory=KV_BYTES, threads=1, worker_id="w1")
+
+
+async def test_a_stream_is_started_tokens_finished_and_the_second_is_cached(
+    config: WorkerConfig,
+) -> None:
+    async with serve(config) as (_, stub):
+        answers = []
+        for cached in (0, 96):
+            first, *middle, last = await collect(stub, generation())
+            assert (first.started.worker, first.started.request_id) == ("w1", "r")
+            assert (first.started.prompt_tokens, first.started.cached_tokens) == (100, cached)
+            assert last.finished.reason == FINISH_REASON_LENGTH
+            assert last.finished.output_tokens == 8
+            assert last.finished.cached_tokens == cached
+            answers.append([token for message in middle for token in message.tokens.ids])
+        assert len(answers[0]) == 8
+        assert answers[0] == answers[1]
+
+
+async def test_the_card_describes_the_model_and_its_goldens_hold(config: WorkerConfig) -> None:
+    async with serve(config) as (_, stub):
+        card: ModelCard = await stub.Describe(DescribeRequest())
+    assert (card.worker, card.model, card.vocab_size) == ("w1", "tiny-llama", 512)
+    assert (card.max_context, card.block_size, card.stride) == (2048, 16, 64)
+    assert (card.num_blocks, card.kv_bytes, card.kv_format) == (16, KV_BYTES, "none")
+    assert card.special_tokens["eos_token"] == "<|im_end|>"
+    tokenizer = Tokenizer.from_buffer(card.tokenizer_json)
+    assert len(card.golden.tokenized) >= 4
+    for golden in card.golden.tokenized:
+        assert tokenizer.encode(golden.text).ids == list(golden.ids)
+    (rendered,) = card.golden.rendered
+    assert rendered.text.startswith("<|im_start|>user\n")
+    assert rendered.text.endswith("<|im_start|>assistant\n")
+    scopes = set()
+    for golden in card.golden.hashed:
+        scope = Namespace(card.fingerprint, "", golden.scope.tenant, golden.scope.salt)
+        scopes.add(scope)
+        assert list(golden.hashes) == boundary_hashes(golden.packed, 64, scope.seed())
+        assert len(golden.hashes) == 3
+    assert len(scopes) == 2
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (GenerateRequest(), grpc.StatusCode.INVALID_ARGUMENT),
+        (GenerateRequest(text="hi"), grpc.StatusCode.INVALID_ARGUMENT),
+        (GenerateRequest(tokens=TokenIds(ids=[512])), grpc.StatusCode.INVALID_ARGUMENT),
+        (GenerateRequest(tokens=TokenIds(ids=[1] * 2048)), grpc.StatusCode.INVALID_ARGUMENT),
+        (GenerateRequest(tokens=TokenIds(ids=[1] * 256)), grpc.StatusCode.FAILED_PRECONDITION),
+        (GenerateRequest(tokens=TokenIds(ids=[1]), model="x"), grpc.StatusCode.NOT_FOUND),
+    ],
+)
+async def test_bad_requests_have_the_right_status(
+    config: WorkerConfig, request_: GenerateRequest, code: grpc.StatusCode
+) -> None:
+    async with serve(config) as (_, stub):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await collect(stub, request_)
+        assert refused.value.code() is code
+        assert len(await collect(stub, generation(max_tokens=1))) == 3
+
+
+async def idle(running: Worker) -> None:
+    async with asyncio.timeout(20):
+        while running.engine.load.running or running.engine.load.waiting:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert running.engine.in_flight == 0
+    assert running.engine.load.kv.running_blocks == 0
+
+
+async def test_a_client_that_goes_away_frees_everything(config: WorkerConfig) -> None:
+    async with serve(replace(config, max_running=1)) as (running, stub):
+        streaming = stub.Generate(generation(max_tokens=150))
+        assert (await streaming.read()).HasField("started")
+        waiting = stub.Generate(generation())
+        late = stub.Generate(generation(max_tokens=150), timeout=0.05)
+        with pytest.raises(grpc.aio.AioRpcError) as expired:
+            await anext(aiter(late))
+        assert expired.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        waiting.cancel()
+        streaming.cancel()
+        await idle(running)
+
+
+async def test_draining_finishes_what_runs_and_takes_no_more(config: WorkerConfig) -> None:
+    async with serve(config) as (running, stub):
+        call = stub.Generate(generation(max_tokens=60))
+        assert (await call.read()).HasField("started")
+        drained = asyncio.ensure_future(stub.Drain(DrainRequest(grace_seconds=60)))
+        await running.service.draining.wait()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await collect(stub, generation())
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        while (message := await call.read()) is not grpc.aio.EOF:
+            last = message
+        assert last.finished.output_tokens == 60
+        assert (await drained).unfinished == 0
+
+
+async def test_drain_says_what_was_left_after_the_grace(config: WorkerConfig) -> None:
+    async with serve(config) as (_, stub):
+        call = stub.Generate(generation(max_tokens=150))
+        await call.read()
+        assert (await stub.Drain(DrainRequest(grace_seconds=0))).unfinished == 1
+        call.cancel()
+
+
+async def test_a_broken_engine_is_an_error_for_all(
+    config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(config) as (running, stub):
+
+        def broken(*_: object) -> None:
+            raise AssertionError("a block has two owners")
+
+        monkeypatch.setattr("worker.kv.manager.KVManager.commit", broken)
+        with pytest.raises(grpc.aio.AioRpcError, match="a block has two owners") as error:
+            await collect(stub, generation())
+        assert error.value.code() is grpc.StatusCode.INTERNAL
+        with pytest.raises(AssertionError, match="two owners"):
+            await running.failed
+
+
+async def test_what_is_held_is_reported_and_a_draining_worker_says_so(config: WorkerConfig) -> None:
+    gateway = Gateway()
+    async with serving(gateway) as port:
+        reporting = replace(config, gateways=(f"127.0.0.1:{port}",))
+        async with serve(reporting) as (running, stub):
+            card: ModelCard = await stub.Describe(DescribeRequest())
+            await collect(stub, generation(length=200))
+            seed = Namespace(card.fingerprint).seed()
+            names = boundary_hashes(pack_tokens(range(3, 203)), 64, seed)
+            await gateway.until(lambda: gateway.held == set(names))
+            (hello,) = gateway.hellos
+            assert (hello.worker, hello.epoch, hello.address) == ("w1", card.epoch, running.address)
+            assert hello.fingerprint == card.fingerprint
+            await running.drain(grace_seconds=5)
+        await gateway.until(lambda: gateway.ended == 1)
+        assert gateway.loads[-1].draining
+
+
+async def test_evictions_are_reported(config: WorkerConfig) -> None:
+    gateway = Gateway()
+    async with (
+        serving(gateway) as port,
+        serve(replace(config, gateways=(f"127.0.0.1:{port}",))) as (_, stub),
+    ):
+        card: ModelCard = await stub.Describe(DescribeRequest())
+        seed = Namespace(card.fingerprint).seed()
+        for start in (3, 203):
+            packed = pack_tokens(range(start, start + 200))
+            await collect(stub, GenerateRequest(packed=packed, stopping=Stopping(max_tokens=1)))
+            names = boundary_hashes(packed, 64, seed)
+            await gateway.until(lambda names=names: set(names) <= gateway.held)
+        assert len(gateway.held) <= 4
+
+
+async def test_metrics_are_served(config: WorkerConfig) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with serve(replace(config, metrics_port=port)) as (_, stub):
+        await collect(stub, generation())
+        url = f"http://127.0.0.1:{port}/metrics"
+        page = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+    assert 'radixgate_worker_prompt_tokens_total{source="computed"} 100.0' in page
+    assert 'radixgate_worker_requests_total{outcome="length"} 1.0' in page
+    assert "NaN" not in page
+
+
+async def test_a_taken_port_is_a_config_error(config: WorkerConfig) -> None:
+    async with worker(config) as running:
+        port = int(running.address.rpartition(":")[2])
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+            async with worker(replace(config, port=port)):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model": Path("/nowhere")}, "/nowhere does not exist"),
+        ({"kv_memory": 1000}, "at least 5 blocks"),
+        ({"kv_format": "int3"}, "int3"),
+        ({"stride": 24}, "stride 24 is not a multiple of block size 16"),
+        ({"max_running": 500}, "max running 500"),
+    ],
+)
+async def test_what_cannot_run_is_a_config_error(
+    config: WorkerConfig, change: dict, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        async with worker(replace(config, **change)):
+            pass
+
+
+PROCESS = """
+import logging, sys
+from pathlib import Path
+from worker.main import WorkerConfig, run_worker
+logging.basicConfig(level=logging.INFO)
+run_worker(WorkerConfig(Path(sys.argv[1]), threads=1))
+"""
+
+
+async def test_a_process_says_ready_drains_on_sigterm_and_exits_cleanly(tiny_llama: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROCESS, str(tiny_llama), stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stderr
+        async for line in process.stderr:
+            if b"worker ready on " in line:
+                break
+        address = line.decode().rpartition(" ")[2].strip()
+        async with grpc.aio.insecure_channel(address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            ask = health_pb2.HealthCheckRequest()
+            assert (await health.Check(ask)).status == health_pb2.HealthCheckResponse.SERVING
+            call = WorkerStub(channel).Generate(generation(max_tokens=300))
+            await call.read()
+            process.send_signal(signal.SIGTERM)
+            async for line in process.stderr:
+                if b"draining" in line:
+                    break
+            assert (await health.Check(ask)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            while (message := await call.read()) is not grpc.aio.EOF:
+                last = message
+            assert last.finished.output_tokens == 300
+        await process.stderr.read()
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_models_differ_by_fingerprint(config: WorkerConfig, tmp_path: Path) -> None:
+    other = make_tiny(tmp_path / "other", "llama", seed=1)
+    cards = []
+    for directory in (config.model, other):
+        async with serve(replace(config, model=directory)) as (_, stub):
+            cards.append(await stub.Describe(DescribeRequest()))
+    assert cards[0].fingerprint != cards[1].fingerprint
+    assert cards[0].epoch < cards[1].epoch
