@@ -10,9 +10,9 @@ import random
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import start_http_server
 from radixgate.v1.sync_pb2 import DESCRIPTOR as SYNC
@@ -70,13 +70,15 @@ class GatewayConfig:
 class Gateway:
     """A gateway that serves.
 
-    Args: `address`, host:port; `server`; `sync`, the KvSync service; `metrics_port`, if it has one.
+    Args: `address`, host:port; `server`; `sync`, the KvSync service; `metrics_port`, if it has one;
+    `background`, work that never ends unless it fails.
     """
 
     address: str
     server: Server
     sync: KvSyncService
     metrics_port: int | None
+    background: asyncio.Future[Any]
 
     async def stop(self, notice: float, grace: float) -> None:
         """Tell everyone, then finish what runs; times in seconds."""
@@ -98,7 +100,12 @@ async def _run(config: GatewayConfig) -> None:
     signals = StopSignals()
     async with gateway(config) as running:
         logger.info("gateway ready on %s", running.address)
-        await signals.wait()
+        await asyncio.wait(
+            {asyncio.create_task(signals.wait()), running.background},
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if running.background.done():
+            running.background.result()
         logger.info("gateway is stopping")
         await signals.unless_repeated(running.stop(config.notice_seconds, config.grace_seconds))
 
@@ -152,14 +159,14 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     metrics_port = None
     if config.metrics_port is not None:
         metrics_port = _serve_metrics(config.host, config.metrics_port, metrics, stack)
-    # NOTE: in a group, so that work that fails ends the gateway instead of being missed.
-    group = await stack.enter_async_context(asyncio.TaskGroup())
-    for work in (pools.run(), keep_up(fleet, pools, channels), _report_redis(server, pools)):
-        stack.callback(group.create_task(work).cancel)
     port = await server.start(config.host, config.port)
+    background = asyncio.gather(
+        pools.run(), keep_up(fleet, pools, channels), _report_redis(server, pools)
+    )
+    stack.push_async_callback(_cancel, background)
     stack.push_async_callback(server.stop, 0.0)
     stack.push_async_callback(sync.close)
-    return Gateway(f"{config.host}:{port}", server, sync, metrics_port)
+    return Gateway(f"{config.host}:{port}", server, sync, metrics_port, background)
 
 
 def _serve_metrics(host: str, port: int, metrics: Metrics, stack: AsyncExitStack) -> int:
@@ -170,6 +177,12 @@ def _serve_metrics(host: str, port: int, metrics: Metrics, stack: AsyncExitStack
     stack.callback(http.server_close)
     stack.push_async_callback(asyncio.to_thread, http.shutdown)
     return http.server_port
+
+
+async def _cancel(background: asyncio.Future[Any]) -> None:
+    background.cancel()
+    with suppress(asyncio.CancelledError):
+        await background
 
 
 async def _report_redis(server: Server, pools: Pools) -> None:
