@@ -5,10 +5,11 @@ prefill   = its own tokens to compute / prefill rate
 interfere = what its prefill adds to the sequences that run there
 evict     = blocks that must go · measured regret per block
 
-Rates are measured by the worker. Until it has measured one, the prior below stands in.
+Rates are measured by the worker. Until it has measured one, a prior stands in.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
 from typing import NamedTuple, Protocol, TypeVar
 
 from radixgate.v1.sync_pb2 import Load
@@ -48,7 +49,15 @@ class CostTerms(NamedTuple):
         return sum(self)
 
 
-def cost(prefill: Prefill, load: Load, reserved_tokens: int, block_size: int) -> CostTerms:
+def prior_rate(loads: Iterable[Load]) -> float:
+    """Prefill tokens per second of a worker that has measured none: as its pool's others have."""
+    measured = [load.prefill_tokens_per_second for load in loads if load.prefill_tokens_per_second]
+    return fmean(measured) if measured else PRIOR_PREFILL_TOKENS_PER_SECOND
+
+
+def cost(
+    prefill: Prefill, load: Load, *, reserved_tokens: int, block_size: int, prior_rate: float
+) -> CostTerms:
     """The cost of `prefill` on a worker.
 
     Args:
@@ -56,8 +65,9 @@ def cost(prefill: Prefill, load: Load, reserved_tokens: int, block_size: int) ->
         load: the worker's last report; fields it has not measured are 0.
         reserved_tokens: on their way to the worker, and not yet part of `load.backlog_tokens`.
         block_size: tokens in one of the worker's blocks.
+        prior_rate: prefill tokens per second, if the worker has measured none.
     """
-    rate = (load.prefill_tokens_per_second or PRIOR_PREFILL_TOKENS_PER_SECOND) / 1000
+    rate = (load.prefill_tokens_per_second or prior_rate) / 1000
     prefill_ms = prefill.to_compute / rate
     occupied = load.running / load.max_running if load.max_running else 0.0
     missing_blocks = -(-prefill.to_compute // block_size) - load.free_blocks

@@ -4,7 +4,7 @@ Pure: the pool's summaries come in as a `MirrorListener`, its workers, the clock
 between equals as arguments.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from radixgate.v1.sync_pb2 import Load
 
 from gateway.fleet.trust import Belief
 from gateway.fleet.worker import FleetWorker
-from gateway.route.cost import CostTerms, Prefill, cost, ranked
+from gateway.route.cost import CostTerms, Prefill, cost, prior_rate, ranked
 from gateway.route.index import PrefixIndex
 from gateway.route.reservations import Reservation, Reservations
 
@@ -102,19 +102,29 @@ class Router:
         self._reservations.reported(worker)
 
     def estimate(
-        self, prompt: Prompt, candidates: Iterable[FleetWorker], now: float
+        self, prompt: Prompt, candidates: Collection[FleetWorker], now: float
     ) -> list[Estimate]:
         """All candidates for a prompt, best first. `now` is on the fleet's clock."""
         self._reservations.expire(now)
         held = self._held.match(prompt.boundaries)
         expected = self._reservations.expected.match(prompt.boundaries)
-        return ranked(
-            [
-                self._estimate(prompt, worker, now, held.get(worker.id, 0), expected)
-                for worker in candidates
-            ],
-            self._pick,
-        )
+        rate = prior_rate(worker.load for worker in candidates if worker.load)
+        estimates = []
+        for worker in candidates:
+            belief = worker.belief(now)
+            matched = held.get(worker.id, 0)
+            believed = max(matched, expected.get(worker.id, 0))
+            terms = cost(
+                Prefill(prompt.tokens, belief.trust.value * believed * prompt.stride),
+                worker.load or Load(),
+                reserved_tokens=self._reservations.tokens(worker.id),
+                block_size=worker.registration.block_size,
+                prior_rate=rate,
+            )
+            estimates.append(
+                Estimate(worker, belief, matched * prompt.stride, believed * prompt.stride, terms)
+            )
+        return ranked(estimates, self._pick)
 
     def reserve(self, prompt: Prompt, chosen: Estimate, now: float) -> Reservation:
         """Count the request on its chosen worker before that worker reports it."""
@@ -134,22 +144,3 @@ class Router:
     def release(self, reservation: Reservation) -> None:
         """The request has ended, well or badly. Idempotent."""
         self._reservations.release(reservation)
-
-    def _estimate(
-        self,
-        prompt: Prompt,
-        worker: FleetWorker,
-        now: float,
-        held: int,
-        expected: dict[str, int],
-    ) -> Estimate:
-        belief = worker.belief(now)
-        matched_tokens = held * prompt.stride
-        expected_tokens = max(held, expected.get(worker.id, 0)) * prompt.stride
-        terms = cost(
-            Prefill(prompt.tokens, belief.trust.value * expected_tokens),
-            worker.load or Load(),
-            self._reservations.tokens(worker.id),
-            worker.registration.block_size,
-        )
-        return Estimate(worker, belief, matched_tokens, expected_tokens, terms)

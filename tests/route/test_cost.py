@@ -12,10 +12,15 @@ from gateway.route.cost import (
     CostTerms,
     Prefill,
     cost,
+    prior_rate,
     ranked,
 )
 
 IDLE = Load(max_running=8, free_blocks=1000, prefill_tokens_per_second=2000, itl_ms=20)
+
+
+def cost_of(prefill: Prefill, load: Load, reserved: int = 0) -> CostTerms:
+    return cost(prefill, load, reserved_tokens=reserved, block_size=16, prior_rate=500)
 
 
 def with_load(**fields: float) -> Load:
@@ -26,36 +31,40 @@ def with_load(**fields: float) -> Load:
 
 
 def test_an_idle_worker_costs_the_prefill() -> None:
-    assert cost(Prefill(600, 200), IDLE, 0, 16) == CostTerms(0, 200, 0, 0)
+    assert cost_of(Prefill(600, 200), IDLE) == CostTerms(0, 200, 0, 0)
 
 
 def test_tokens_ahead_are_waited_for() -> None:
-    assert cost(Prefill(100, 0), with_load(backlog_tokens=300), 700, 16).wait_ms == 500
+    assert cost_of(Prefill(100, 0), with_load(backlog_tokens=300), 700).wait_ms == 500
 
 
 def test_a_fully_cached_prompt_computes_its_last_token() -> None:
-    assert cost(Prefill(600, 600), IDLE, 0, 16).prefill_ms == 0.5
+    assert cost_of(Prefill(600, 600), IDLE).prefill_ms == 0.5
 
 
 def test_a_full_house_is_waited_for() -> None:
     # 8 run, 128 tokens of 20 ms each to go: one leaves every 320 ms, and two go in before us.
-    assert cost(Prefill(100, 0), with_load(running=8, waiting=2), 0, 16).wait_ms == 960
-    assert cost(Prefill(100, 0), with_load(running=7), 0, 16).wait_ms == 0
+    assert cost_of(Prefill(100, 0), with_load(running=8, waiting=2)).wait_ms == 960
+    assert cost_of(Prefill(100, 0), with_load(running=7)).wait_ms == 0
 
 
 def test_prefill_interferes_with_what_runs() -> None:
-    assert cost(Prefill(400, 0), with_load(running=4), 0, 16).interfere_ms == 100
+    assert cost_of(Prefill(400, 0), with_load(running=4)).interfere_ms == 100
 
 
 def test_blocks_that_must_go_are_regretted() -> None:
     full = Load(free_blocks=5, regret_ms_per_block=3, prefill_tokens_per_second=1000)
-    assert cost(Prefill(161, 0), full, 0, 16).evict_ms == 18
-    assert cost(Prefill(80, 0), full, 0, 16).evict_ms == 0
+    assert cost_of(Prefill(161, 0), full).evict_ms == 18
+    assert cost_of(Prefill(80, 0), full).evict_ms == 0
 
 
 def test_a_worker_that_measured_nothing_yet_has_the_prior() -> None:
-    terms = cost(Prefill(100, 0), Load(), 0, 16)
-    assert terms == CostTerms(0, 100 / PRIOR_PREFILL_TOKENS_PER_SECOND * 1000, 0, 0)
+    assert cost_of(Prefill(100, 0), Load()) == CostTerms(0, 200, 0, 0)
+
+
+def test_the_prior_is_what_the_others_measured() -> None:
+    assert prior_rate([IDLE, Load(), Load(prefill_tokens_per_second=1000)]) == 1500
+    assert prior_rate([Load()]) == prior_rate([]) == PRIOR_PREFILL_TOKENS_PER_SECOND
 
 
 LOADS = st.builds(
@@ -75,8 +84,8 @@ LOADS = st.builds(
 def test_no_term_is_negative_and_holding_more_never_costs_more(
     load: Load, tokens: int, share: float, smaller: float, reserved: int
 ) -> None:
-    warm = cost(Prefill(tokens, share * tokens), load, reserved, 16)
-    cold = cost(Prefill(tokens, smaller * share * tokens), load, reserved, 16)
+    warm = cost_of(Prefill(tokens, share * tokens), load, reserved)
+    cold = cost_of(Prefill(tokens, smaller * share * tokens), load, reserved)
     assert min(warm) >= 0
     assert all(less <= more for less, more in zip(warm, cold, strict=True))
     assert warm.total_ms == pytest.approx(sum(warm))

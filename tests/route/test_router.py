@@ -59,6 +59,15 @@ def test_a_hot_prefix_spills_when_waiting_costs_more_than_recomputing(router: Ro
     assert names(router.estimate(PROMPT, [A, busy[1]], 1.0)) == ["a", "b"]
 
 
+def test_a_worker_that_measured_nothing_is_taken_to_be_as_fast_as_the_others(
+    router: Router,
+) -> None:
+    new = make_worker("new", prefill_tokens_per_second=0)
+    slow = make_worker("slow", prefill_tokens_per_second=100)
+    router.stored("slow", PROMPT.boundaries[:5])
+    assert names(router.estimate(PROMPT, [new, slow], 1.0)) == ["slow", "new"]
+
+
 def test_a_suspect_summary_counts_half(router: Router) -> None:
     router.stored("b", PROMPT.boundaries)
     (estimate,) = router.estimate(PROMPT, [make_worker("b", SyncState.DETACHED)], 1.0)
