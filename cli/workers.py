@@ -60,7 +60,7 @@ def _table(model: str, found: Iterable[WorkerInfo]) -> Table:
             str(load.running),
             str(load.waiting),
             kv_bar(load),
-            str(worker.boundaries),
+            str(worker.summary.count),
             _measured(load.prefill_tokens_per_second, ""),
             _measured(load.itl_ms, " ms"),
         )

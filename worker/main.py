@@ -172,7 +172,7 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
     stack.callback(parts.engine.stop)
     card = _card(config, parts, address)
     cards = CardMaker(card, config.model, parts.tokenizer_json)
-    service = WorkerService(card.worker, _served(card, parts), cards, parts.engine)
+    service = WorkerService(card.worker, _served(card, parts), cards, parts.engine, parts.events)
     await server.start(service)
     reporter = None
     if config.gateways:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 from grpc import StatusCode
+from radixgate.digest import SetDigest
 from radixgate.v1.gateway_pb2 import (
     DESCRIPTOR,
     ChatRequest,
@@ -138,7 +139,7 @@ class GatewayService:
             now = self._clock()
             return ListWorkersResponse(
                 workers=[
-                    views.worker_info(worker, self._boundaries(worker), now)
+                    views.worker_info(worker, self._summary(worker), now)
                     for worker in self._fleet
                     if request.model in ("", worker.registration.model)
                 ]
@@ -166,10 +167,10 @@ class GatewayService:
         prepared = await self._prepare(request)
         await self._dispatcher.stream(prepared, context.write, deadline)
 
-    def _boundaries(self, worker: FleetWorker) -> int:
+    def _summary(self, worker: FleetWorker) -> SetDigest:
         pool = self._pools.find(worker.registration.model)
         summary = pool.mirror.get(worker.id) if pool else None
-        return len(summary.hashes) if summary else 0
+        return summary.digest if summary else SetDigest()
 
     @asynccontextmanager
     async def _answering(self, method: str, context: Context) -> AsyncIterator[None]:

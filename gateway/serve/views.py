@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from radixgate.digest import SetDigest
 from radixgate.v1 import gateway_pb2
 from radixgate.v1.gateway_pb2 import Candidate, ModelInfo, WorkerInfo
+from radixgate.v1.sync_pb2 import Digest
 from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.fleet.trust import Trust
@@ -50,8 +52,8 @@ def reason(estimates: Sequence[Estimate], prompt: Prompt) -> str:
     return f"{sentence}, {difference:.1f} ms less than {second.worker.id}."
 
 
-def worker_info(worker: FleetWorker, boundaries: int, now: float) -> WorkerInfo:
-    """One worker; `boundaries` in the mirror of its summary; `now` on the fleet's clock."""
+def worker_info(worker: FleetWorker, summary: SetDigest, now: float) -> WorkerInfo:
+    """One worker; `summary` of it in the mirror; `now` on the fleet's clock."""
     belief = worker.belief(now)
     return WorkerInfo(
         worker=worker.id,
@@ -60,7 +62,7 @@ def worker_info(worker: FleetWorker, boundaries: int, now: float) -> WorkerInfo:
         model=worker.registration.model,
         trust=TRUST[belief.trust],
         trust_reason=belief.reason,
-        boundaries=boundaries,
+        summary=Digest(count=summary.count, xor=summary.xor),
         heard_seconds_ago=now - worker.heard_at,
         load=worker.load,
     )

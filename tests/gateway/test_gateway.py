@@ -132,7 +132,7 @@ async def test_a_prompt_goes_to_the_worker_that_holds_it(valkey: Valkey) -> None
         b.store(PROMPT)
 
         async def reported() -> bool:
-            return [worker.boundaries for worker in await client.workers()] == [0, 10]
+            return [worker.summary.count for worker in await client.workers()] == [0, 10]
 
         await until(reported)
         for _ in range(3):
@@ -376,7 +376,7 @@ async def test_metrics_tell_what_was_predicted_and_delivered(valkey: Valkey) -> 
             worker.store(PROMPT)
 
             async def reported() -> bool:
-                return [info.boundaries for info in await client.workers()] == [10]
+                return [info.summary.count for info in await client.workers()] == [10]
 
             await until(reported)
             await client.generate()

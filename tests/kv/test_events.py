@@ -51,6 +51,9 @@ def test_a_reader_ends_with_the_held_set(steps: list[tuple[str, list[PrefixHash]
             assert change.digest == SetDigest.of(reader)
         else:
             assert reader == set(held), "a change was not reported"
+        now = events.held()
+        assert (now.seq, set(now.hashes)) == (seq, set(held))
+        assert now.digest == SetDigest.of(held)
         if what in ("take", "snapshot"):
             assert reader == set(held)
             assert events.reported == (seq, SetDigest.of(reader))

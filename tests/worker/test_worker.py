@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from radixgate.namespace import Namespace
-from radixgate.prefix import boundary_hashes, pack_tokens
+from radixgate.prefix import boundary_hashes, pack_tokens, unpack_hashes
 from radixgate.v1.generate_pb2 import (
     FINISH_REASON_LENGTH,
     GenerateRequest,
@@ -24,7 +24,7 @@ from radixgate.v1.generate_pb2 import (
     Stopping,
     TokenIds,
 )
-from radixgate.v1.worker_pb2 import DescribeRequest, DrainRequest, ModelCard
+from radixgate.v1.worker_pb2 import DescribeRequest, DrainRequest, InventoryRequest, ModelCard
 from radixgate.v1.worker_pb2_grpc import WorkerStub
 from tokenizers import Tokenizer
 
@@ -78,6 +78,17 @@ async def test_a_stream_is_started_tokens_finished_and_the_second_is_cached(
             answers.append([token for message in middle for token in message.tokens.ids])
         assert len(answers[0]) == 8
         assert answers[0] == answers[1]
+
+
+async def test_the_inventory_is_every_boundary_that_is_cached(config: WorkerConfig) -> None:
+    async with serve(config) as (_, stub):
+        await collect(stub, generation(length=150))
+        card: ModelCard = await stub.Describe(DescribeRequest())
+        (inventory,) = [chunk async for chunk in stub.Inventory(InventoryRequest())]
+    seed = Namespace(card.fingerprint).seed()
+    assert unpack_hashes(inventory.hashes) == boundary_hashes(generation(150).packed, 64, seed)
+    assert inventory.last
+    assert inventory.digest.count == 2
 
 
 async def test_the_card_describes_the_model_and_its_goldens_hold(config: WorkerConfig) -> None:

@@ -96,6 +96,12 @@ class KvEvents:
         if first:
             self.on_pending()
 
+    def held(self) -> Held:
+        """The whole set now, reported or not; `seq` is that of the last report. Changes nothing."""
+        with self._lock:
+            hashes = list(self._held)
+            return Held(self._seq, hashes, SetDigest.of(hashes))
+
     def take(self) -> Change | None:
         """The next report, or None when the set is what it was at the last one."""
         with self._lock:

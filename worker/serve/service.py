@@ -1,4 +1,4 @@
-"""The `Worker` service: Describe, Generate, Drain.
+"""The `Worker` service: Describe, Generate, Drain, Inventory.
 
 Whatever ends a stream early, a client that went away, a deadline or an error, everything that the
 request held in the engine is given back at once.
@@ -6,17 +6,27 @@ request held in the engine is given back at once.
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
 from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse
-from radixgate.v1.worker_pb2 import DescribeRequest, DrainRequest, DrainResponse, ModelCard
+from radixgate.v1.sync_pb2 import Snapshot
+from radixgate.v1.worker_pb2 import (
+    DescribeRequest,
+    DrainRequest,
+    DrainResponse,
+    InventoryRequest,
+    ModelCard,
+)
 from radixgate.v1.worker_pb2_grpc import WorkerServicer
 
 from worker.engine.engine import Engine
 from worker.engine.events import Event, Failed, Finished
 from worker.engine.request import Request
+from worker.kv.events import KvEvents
+from worker.report import snapshots
 from worker.serve.admission import RefusedError, Served
 from worker.serve.card import CardMaker
 from worker.serve.messages import messages
@@ -27,18 +37,22 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class WorkerService(WorkerServicer):
-    """Args: `worker`, its id; `served`, what it takes; `cards`, its description; the `engine`.
+    """Args: `worker`, its id; `served`, what it takes; `cards`, its description; the `engine`;
+    `events`, the ledger of its KV.
 
     Attributes:
         draining: set once requests are not taken any more.
     """
 
-    def __init__(self, worker: str, served: Served, cards: CardMaker, engine: Engine) -> None:
+    def __init__(
+        self, worker: str, served: Served, cards: CardMaker, engine: Engine, events: KvEvents
+    ) -> None:
         self.draining = asyncio.Event()
         self._worker = worker
         self._served = served
         self._cards = cards
         self._engine = engine
+        self._events = events
         self._streams = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -79,6 +93,15 @@ class WorkerService(WorkerServicer):
     async def Drain(self, request: DrainRequest, context: Context) -> DrainResponse:  # noqa: ARG002, N802
         """Take no more requests; answer when the last one has ended or the grace is over."""
         return DrainResponse(unfinished=await self.drain(request.grace_seconds))
+
+    async def Inventory(  # noqa: N802
+        self,
+        request: InventoryRequest,  # noqa: ARG002
+        context: Context,  # noqa: ARG002
+    ) -> AsyncIterator[Snapshot]:
+        """What the KV cache holds now, whether it was reported yet or not."""
+        for snapshot in snapshots(self._events.held()):
+            yield snapshot
 
     async def drain(self, grace_seconds: float) -> int:
         """Take no more requests and wait for those there are; how many are left after the grace."""

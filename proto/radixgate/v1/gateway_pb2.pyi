@@ -289,7 +289,7 @@ class WorkerInfo(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     TRUST_FIELD_NUMBER: _builtins.int
     TRUST_REASON_FIELD_NUMBER: _builtins.int
-    BOUNDARIES_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
     HEARD_SECONDS_AGO_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
@@ -298,9 +298,11 @@ class WorkerInfo(_message.Message):
     model: _builtins.str
     trust: Global___Trust.ValueType
     trust_reason: _builtins.str
-    boundaries: _builtins.int
-    """Boundaries in the gateway's mirror of the worker's summary."""
     heard_seconds_ago: _builtins.float
+    @_builtins.property
+    def summary(self) -> _sync_pb2.Digest:
+        """Of the gateway's mirror of the worker's summary."""
+
     @_builtins.property
     def load(self) -> _sync_pb2.Load: ...
     def __init__(
@@ -312,13 +314,13 @@ class WorkerInfo(_message.Message):
         model: _builtins.str = ...,
         trust: Global___Trust.ValueType = ...,
         trust_reason: _builtins.str = ...,
-        boundaries: _builtins.int = ...,
+        summary: _sync_pb2.Digest | None = ...,
         heard_seconds_ago: _builtins.float = ...,
         load: _sync_pb2.Load | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boundaries", b"boundaries", "epoch", b"epoch", "heard_seconds_ago", b"heard_seconds_ago", "load", b"load", "model", b"model", "trust", b"trust", "trust_reason", b"trust_reason", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "heard_seconds_ago", b"heard_seconds_ago", "load", b"load", "model", b"model", "summary", b"summary", "trust", b"trust", "trust_reason", b"trust_reason", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from radixgate.v1 import generate_pb2 as radixgate_dot_v1_dot_generate__pb2
+from radixgate.v1 import sync_pb2 as radixgate_dot_v1_dot_sync__pb2
 from radixgate.v1 import worker_pb2 as radixgate_dot_v1_dot_worker__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -50,6 +51,11 @@ class WorkerStub:
                 request_serializer=radixgate_dot_v1_dot_worker__pb2.DrainRequest.SerializeToString,
                 response_deserializer=radixgate_dot_v1_dot_worker__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.Inventory = channel.unary_stream(
+                '/radixgate.v1.Worker/Inventory',
+                request_serializer=radixgate_dot_v1_dot_worker__pb2.InventoryRequest.SerializeToString,
+                response_deserializer=radixgate_dot_v1_dot_sync__pb2.Snapshot.FromString,
+                _registered_method=True)
 
 
 class WorkerServicer:
@@ -75,6 +81,13 @@ class WorkerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Inventory(self, request, context):
+        """What the KV cache holds at this moment, for audits: the truth that summaries are compared with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +105,11 @@ def add_WorkerServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=radixgate_dot_v1_dot_worker__pb2.DrainRequest.FromString,
                     response_serializer=radixgate_dot_v1_dot_worker__pb2.DrainResponse.SerializeToString,
+            ),
+            'Inventory': grpc.unary_stream_rpc_method_handler(
+                    servicer.Inventory,
+                    request_deserializer=radixgate_dot_v1_dot_worker__pb2.InventoryRequest.FromString,
+                    response_serializer=radixgate_dot_v1_dot_sync__pb2.Snapshot.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +193,33 @@ class Worker:
             '/radixgate.v1.Worker/Drain',
             radixgate_dot_v1_dot_worker__pb2.DrainRequest.SerializeToString,
             radixgate_dot_v1_dot_worker__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Inventory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/radixgate.v1.Worker/Inventory',
+            radixgate_dot_v1_dot_worker__pb2.InventoryRequest.SerializeToString,
+            radixgate_dot_v1_dot_sync__pb2.Snapshot.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ What gateways call on a worker."""
 from collections import abc as _abc
 from grpc import aio as _aio
 from radixgate.v1 import generate_pb2 as _generate_pb2
+from radixgate.v1 import sync_pb2 as _sync_pb2
 from radixgate.v1 import worker_pb2 as _worker_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -37,6 +38,8 @@ class WorkerStub:
     """Takes token ids only (`tokens` or `packed`)."""
     Drain: _grpc.UnaryUnaryMultiCallable[_worker_pb2.DrainRequest, _worker_pb2.DrainResponse]
     """Stops taking requests and answers when the last one has finished or the grace is over."""
+    Inventory: _grpc.UnaryStreamMultiCallable[_worker_pb2.InventoryRequest, _sync_pb2.Snapshot]
+    """What the KV cache holds at this moment, for audits: the truth that summaries are compared with."""
 
 @_typing.type_check_only
 class WorkerAsyncStub(WorkerStub):
@@ -46,6 +49,8 @@ class WorkerAsyncStub(WorkerStub):
     """Takes token ids only (`tokens` or `packed`)."""
     Drain: _aio.UnaryUnaryMultiCallable[_worker_pb2.DrainRequest, _worker_pb2.DrainResponse]  # type: ignore[assignment]
     """Stops taking requests and answers when the last one has finished or the grace is over."""
+    Inventory: _aio.UnaryStreamMultiCallable[_worker_pb2.InventoryRequest, _sync_pb2.Snapshot]  # type: ignore[assignment]
+    """What the KV cache holds at this moment, for audits: the truth that summaries are compared with."""
 
 class WorkerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -70,5 +75,13 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.DrainResponse, _abc.Awaitable[_worker_pb2.DrainResponse]]:
         """Stops taking requests and answers when the last one has finished or the grace is over."""
+
+    @_abc_1.abstractmethod
+    def Inventory(
+        self,
+        request: _worker_pb2.InventoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_sync_pb2.Snapshot], _abc.AsyncIterator[_sync_pb2.Snapshot]]:
+        """What the KV cache holds at this moment, for audits: the truth that summaries are compared with."""
 
 def add_WorkerServicer_to_server(servicer: WorkerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
