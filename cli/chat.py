@@ -45,7 +45,7 @@ class Conversation:
         said: list[str] = []
         with self._client.chat([*self.messages, question], **self._request) as stream:
             try:
-                said.extend(echo(stream))
+                echo(stream, said)
                 outcome = summary(stream)
             except KeyboardInterrupt:
                 outcome = "stopped"
@@ -87,42 +87,41 @@ def chat(
 
 
 def _converse(conversation: Conversation) -> None:
-    """Read lines and answer them until there are no more."""
-    while (line := _read_line()) is not None:
-        match line.strip():
-            case "":
-                continue
-            case "/exit" | "/quit":
+    """Read lines and answer them until there are no more; Ctrl-C never ends it."""
+    while True:
+        try:
+            line = _read_line()
+            if line is None or line in {"/exit", "/quit"}:
                 return
-            case "/new":
-                conversation.restart()
-                notes.print("a new conversation", style="dim")
-            case command if command.startswith("/"):
-                notes.print(f"no command {command}: {HELP}", style="dim")
-            case text:
-                _answer(conversation, text)
-
-
-def _answer(conversation: Conversation, text: str) -> None:
-    try:
-        outcome = conversation.ask(text)
-    except RadixgateError as error:
-        notes.print(f"{error}", style="red", markup=False)
-        return
-    notes.print(f"{outcome}\n", style="dim")
+            _handle(conversation, line)
+        except KeyboardInterrupt:
+            notes.print("\nCtrl-D or /exit leaves", style="dim")
 
 
 def _read_line() -> str | None:
-    """The next line, or None at the end; Ctrl-C clears what was typed."""
+    """The next line, or None at the end."""
     interactive = sys.stdin.isatty()
     if interactive:
         import readline  # noqa: F401 - gives input() its history and editing
-    while True:
+    try:
+        return input(PROMPT if interactive else "").strip()
+    except EOFError:
+        if interactive:
+            notes.print()
+        return None
+
+
+def _handle(conversation: Conversation, line: str) -> None:
+    """Do what a line says: nothing, a command, or a question."""
+    if line == "/new":
+        conversation.restart()
+        notes.print("a new conversation", style="dim")
+    elif line.startswith("/"):
+        notes.print(f"no command {line}: {HELP}", style="dim", markup=False)
+    elif line:
         try:
-            return input(PROMPT if interactive else "")
-        except EOFError:
-            if interactive:
-                notes.print()
-            return None
-        except KeyboardInterrupt:
-            notes.print("\nCtrl-D or /exit leaves", style="dim")
+            outcome = conversation.ask(line)
+        except RadixgateError as error:
+            notes.print(str(error), style="red", markup=False)
+        else:
+            notes.print(f"{outcome}\n", style="dim", markup=False)

@@ -1,7 +1,6 @@
 """`radixgate generate`: continue a prompt, streaming."""
 
 import sys
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -59,8 +58,7 @@ def generate(
                 }
             )
         else:
-            for _ in echo(stream):
-                pass
+            echo(stream, said=[])
             notes.print(summary(stream), style="dim")
 
 
@@ -73,11 +71,11 @@ def read_prompt(argument: str) -> str:
     return sys.stdin.read()
 
 
-def echo(stream: Stream) -> Iterator[str]:
-    """Print the text as it comes, with a newline after it, also when it breaks off; yields it."""
+def echo(stream: Stream, said: list[str]) -> None:
+    """Print the text as it comes, noted in `said`, and a newline, also when it breaks off."""
     try:
         for piece in stream:
+            said.append(piece.text)
             typer.echo(piece.text, nl=False)
-            yield piece.text
     finally:
         typer.echo()
