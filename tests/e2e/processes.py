@@ -1,6 +1,6 @@
 """Real Radixgate processes for tests: start, wait until ready, kill, restart, stop.
 
-Every process runs in a session of its own, logs to a file, and is ended by the fixture that made it.
+Every process runs in a session of its own, logs to a file, and ends with the fixture it is of.
 """
 
 import os
@@ -122,9 +122,9 @@ class Fleet:
 
     def redis(self, port: int) -> Process:
         """A Valkey server that keeps nothing on disk."""
-        from gateway.summary.redis import server_binary
+        from gateway.summary.redis import server_program
 
-        command = [str(server_binary()), "--port", str(port), "--bind", "127.0.0.1"]
+        command = [server_program(), "--port", str(port), "--bind", "127.0.0.1"]
         command += ["--save", "", "--dir", str(self.directory)]
         return self._add(f"redis-{port}", command, "Ready to accept connections")
 

@@ -1,0 +1,158 @@
+"""Parts that die under load: no request hangs, and what is believed is true again soon after."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from radixgate.client import Client
+from radixgate.digest import SetDigest
+
+from tests.e2e.load import Load, prompts
+from tests.e2e.processes import Fleet, free_port, wait_until
+from tests.e2e.truth import mirrored, summaries, true_summaries
+
+pytestmark = pytest.mark.slow
+
+LEASE_SECONDS = 2.0
+LEASE = ("--lease-ms", "2000")
+REPAIR_SECONDS = 10.0
+
+
+@pytest.fixture
+def vocab(tiny_llama: Path) -> int:
+    size: int = json.loads((tiny_llama / "config.json").read_text())["vocab_size"]
+    return size
+
+
+async def test_a_killed_worker_is_forgotten_and_costs_no_request_its_status(
+    fleet: Fleet, tiny_llama: Path, vocab: int
+) -> None:
+    redis_port, port = free_port(), free_port()
+    fleet.redis(redis_port).start()
+    fleet.gateway(port, redis_port, *LEASE).start()
+    workers = [fleet.worker(name, tiny_llama, [port]) for name in ("a", "b")]
+    for worker in workers:
+        worker.start()
+    address = f"127.0.0.1:{port}"
+    model = tiny_llama.name
+
+    load = Load([address], prompts(vocab))
+    await load.count(30)
+    lost = [key for key in summaries(redis_port, model) if key[0] == "a"]
+    assert lost, "worker a holds nothing; the test would show nothing"
+    workers[0].kill()
+    await load.count(30)
+    # A second for the sweep that finds what has expired.
+    await asyncio.to_thread(
+        wait_until,
+        lambda: [key[0] for key in mirrored(address)] == ["b"],
+        LEASE_SECONDS + 1,
+        "the gateway forgets worker a",
+    )
+    assert {worker for worker, _ in summaries(redis_port, model)} == {"b"}
+
+    await asyncio.to_thread(workers[0].start)
+    await asyncio.to_thread(
+        wait_until,
+        lambda: "a" in {key[0] for key in mirrored(address)},
+        REPAIR_SECONDS,
+        "the gateway knows worker a again",
+    )
+    await load.count(30)
+    counts = await load.stop()
+    assert lost[0] not in summaries(redis_port, model)
+    assert lost[0] not in mirrored(address)
+    # Only what was streaming from the killed worker may have ended, each with a clear status.
+    assert set(counts) <= {"OK", "UNAVAILABLE"}
+    assert counts["UNAVAILABLE"] <= 4, counts
+
+
+async def test_a_redis_that_comes_back_empty_holds_the_truth_again(
+    fleet: Fleet, tiny_llama: Path, vocab: int
+) -> None:
+    redis_port, port = free_port(), free_port()
+    redis = fleet.redis(redis_port).start()
+    fleet.gateway(port, redis_port).start()
+    for name in ("a", "b"):
+        # Little enough memory that the load evicts all the time.
+        fleet.worker(name, tiny_llama, [port], "--kv-memory", "600KiB").start()
+    address = f"127.0.0.1:{port}"
+
+    load = Load([address], prompts(vocab, families=12))
+    await load.count(50)
+    redis.kill()
+    await load.count(50)
+    redis.start()
+    await load.count(50)
+    counts = await load.stop()
+    assert set(counts) == {"OK"}
+    await asyncio.to_thread(all_agree, [address], redis_port, tiny_llama.name)
+
+
+async def test_two_gateways_agree_on_summaries_and_on_choices(
+    fleet: Fleet, tiny_llama: Path, vocab: int
+) -> None:
+    redis_port, ports = free_port(), [free_port(), free_port()]
+    fleet.redis(redis_port).start()
+    for port in ports:
+        fleet.gateway(port, redis_port).start()
+    # Each worker reports to another gateway.
+    fleet.worker("a", tiny_llama, [ports[0]]).start()
+    fleet.worker("b", tiny_llama, [ports[1]]).start()
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    for address in addresses:
+        await asyncio.to_thread(
+            wait_until, lambda at=address: len(mirrored(at)) == 2, 10, f"{address} knows both"
+        )
+
+    load = Load(addresses, prompts(vocab, families=8))
+    await load.count(60)
+    assert set(await load.stop()) == {"OK"}
+    await asyncio.to_thread(all_agree, addresses, redis_port, tiny_llama.name)
+    for prompt in prompts(vocab, families=8)[:8]:
+        chosen = []
+        for address in addresses:
+            with Client(address) as client:
+                best = client.explain(prompt).candidates[0]
+                chosen.append((best.worker, best.matched_tokens))
+        assert chosen[0] == chosen[1]
+        assert chosen[0][1] >= 256, "the prompt is not cached; the test would show nothing"
+
+
+async def test_a_killed_gateway_hands_its_workers_to_the_other(
+    fleet: Fleet, tiny_llama: Path, vocab: int
+) -> None:
+    redis_port, ports = free_port(), [free_port(), free_port()]
+    fleet.redis(redis_port).start()
+    gateways = [fleet.gateway(port, redis_port, *LEASE).start() for port in ports]
+    for name in ("a", "b"):
+        fleet.worker(name, tiny_llama, ports).start()
+    survivor = f"127.0.0.1:{ports[1]}"
+    await asyncio.to_thread(
+        wait_until, lambda: len(mirrored(survivor)) == 2, 10, "the other gateway knows both"
+    )
+
+    load = Load([survivor], prompts(vocab))
+    await load.count(30)
+    before = set(mirrored(survivor))
+    gateways[0].kill()
+    await load.count(30)
+    assert set(await load.stop()) == {"OK"}
+    await asyncio.to_thread(all_agree, [survivor], redis_port, tiny_llama.name)
+    assert set(mirrored(survivor)) == before, "a worker was taken for a new one"
+
+
+def all_agree(gateways: list[str], redis_port: int, model: str) -> None:
+    """Redis and every gateway believe exactly what the workers hold."""
+
+    def check() -> bool:
+        truth = {key: names for key, names in true_summaries(gateways[0]).items() if names}
+        digests = {key: SetDigest.of(names) for key, names in truth.items()}
+        return (
+            len(truth) == 2
+            and summaries(redis_port, model) == truth
+            and all(mirrored(gateway) == digests for gateway in gateways)
+        )
+
+    wait_until(check, REPAIR_SECONDS, "Redis, mirrors and workers agree")
