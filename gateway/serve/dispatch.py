@@ -1,5 +1,6 @@
 """Sends a prepared request to the best worker, and to the next best while nothing was delivered."""
 
+import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -8,12 +9,15 @@ from radixgate.v1.generate_pb2 import Started
 
 from gateway.fleet.channels import Channels
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.worker import FleetWorker
 from gateway.route.reservations import Reservation
 from gateway.route.router import Estimate, Router
 from gateway.serve.forward import StreamError, Write, forward
 from gateway.serve.metrics import Metrics
 from gateway.serve.prepare import Prepared
 from gateway.serve.refused import RefusedError
+
+logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS: Final = 3
 # What another worker may well do better.
@@ -23,7 +27,7 @@ NONE: Final[frozenset[str]] = frozenset()
 
 
 class Choice(NamedTuple):
-    """The worker that gets a request, and what is reserved there until `Dispatcher.release`."""
+    """The worker that gets a request, and what is reserved there for it."""
 
     estimate: Estimate
     reservation: Reservation
@@ -89,27 +93,26 @@ class Dispatcher:
             RefusedError: no worker could serve it, or the one that had begun failed.
         """
         failed: dict[str, RefusedError] = {}
-        while True:
+        while len(failed) < MAX_ATTEMPTS:
             try:
                 choice = self.choose(prepared, frozenset(failed))
             except RefusedError:
                 if failed:
-                    raise list(failed.values())[-1] from None
+                    break
                 raise
-            worker = choice.estimate.worker
+            if failed:
+                self._metrics.retries.labels(prepared.model).inc()
             try:
                 return await self._attempt(prepared, choice, write, deadline)
             except StreamError as error:
-                where = f"worker {worker.id!r} at {worker.address}"
-                if error.delivered:
-                    message = f"{where} failed in mid-stream: {error.details}"
-                    raise RefusedError(error.code, message) from error
-                if error.code not in RETRYABLE:
-                    raise RefusedError(error.code, error.details) from error
-                failed[worker.id] = RefusedError(error.code, f"{where}: {error.details}")
-                if len(failed) == MAX_ATTEMPTS:
-                    raise failed[worker.id] from error
-                self._metrics.retries.labels(prepared.model).inc()
+                worker = choice.estimate.worker
+                refused = _refused(worker, error)
+                logger.warning("request %s: %s", prepared.request.request_id, refused)
+                if error.delivered or error.code not in RETRYABLE:
+                    raise refused from error
+                failed[worker.id] = refused
+        *_, last = failed.values()
+        raise RefusedError(last.code, "; ".join(refused.message for refused in failed.values()))
 
     async def _attempt(
         self, prepared: Prepared, choice: Choice, write: Write, deadline: float | None
@@ -131,3 +134,13 @@ class Dispatcher:
             )
         finally:
             router.release(choice.reservation)
+
+
+def _refused(worker: FleetWorker, error: StreamError) -> RefusedError:
+    """What the client gets; what a worker says of the request itself stands for itself."""
+    where = f"worker {worker.id!r} at {worker.address}"
+    if error.delivered:
+        return RefusedError(error.code, f"{where} failed in mid-stream: {error.details}")
+    if error.code in RETRYABLE:
+        return RefusedError(error.code, f"{where}: {error.details}")
+    return RefusedError(error.code, error.details)

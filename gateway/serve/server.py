@@ -44,7 +44,8 @@ class Server:
         self.grpc = grpc.aio.server(options=OPTIONS)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
-        names = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        self._services = [*services]
+        names = [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME]
         reflection.enable_server_reflection(names, self.grpc)
 
     async def start(self, host: str, port: int) -> int:
@@ -59,6 +60,8 @@ class Server:
             raise PortTakenError(
                 f"cannot listen on {host}:{port}: is another program using that port?"
             ) from error
+        for service in self._services:
+            await self.report(service, healthy=True)
         await self.grpc.start()
         return bound
 

@@ -126,7 +126,7 @@ class ScriptedWorker(WorkerServicer):
                 yield response
         except Abort as abort:
             await context.abort(abort.code, abort.details)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):
             self.cancelled.set()
             raise
 

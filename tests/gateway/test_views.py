@@ -1,0 +1,38 @@
+"""What people read of a decision."""
+
+from radixgate.namespace import NamespaceSeed
+from radixgate.prefix import pack_tokens
+from radixgate.v1.gateway_pb2 import TRUST_SUSPECT
+
+from gateway.fleet.trust import Belief, Trust
+from gateway.fleet.worker import FleetWorker
+from gateway.route.cost import CostTerms
+from gateway.route.router import Estimate, Prompt
+from gateway.serve import views
+from gateway.summary.events import Registration
+
+PROMPT = Prompt(pack_tokens(range(640)), 64, NamespaceSeed(0))
+
+
+def estimate(name: str, held: int, wait_ms: float) -> Estimate:
+    registration = Registration(name, 1, f"{name}:1", "m", "f", 16, 64, 1000)
+    worker = FleetWorker(registration, lease=5.0, heard_at=0.0, deadline=5.0)
+    belief = Belief(Trust.SUSPECT, "a reason")
+    return Estimate(worker, belief, held, held, CostTerms(wait_ms, 2.0, 3.0, 4.0))
+
+
+def test_reasons() -> None:
+    a, b, c = estimate("a", 128, 1.0), estimate("b", 0, 21.0), estimate("c", 0, 31.0)
+    expected = "a is expected to hold 128 of 640 prompt tokens and to take 10.0 ms"
+    assert views.reason([a], PROMPT).startswith(expected)
+    assert views.reason([a], PROMPT).endswith("it is the only candidate.")
+    assert views.reason([a, b, c], PROMPT).endswith(", 20.0 ms less than b.")
+    assert "nearly the same as a" in views.reason([b, a], PROMPT)
+
+
+def test_a_candidate_shows_all_that_decided() -> None:
+    shown = views.candidate(estimate("a", 128, 1.0), chosen=True)
+    terms = (shown.wait_ms, shown.prefill_ms, shown.interfere_ms, shown.evict_ms)
+    assert (*terms, shown.total_ms) == (1.0, 2.0, 3.0, 4.0, 10.0)
+    assert (shown.worker, shown.address, shown.matched_tokens) == ("a", "a:1", 128)
+    assert (shown.trust, shown.trust_reason) == (TRUST_SUSPECT, "a reason")
