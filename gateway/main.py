@@ -187,6 +187,15 @@ async def _cancel(background: asyncio.Future[Any]) -> None:
 
 async def _report_redis(server: Server, pools: Pools) -> None:
     """Keep health of the service "redis" current, until cancelled."""
+    was_healthy = True
     while True:
-        await server.report(REDIS_HEALTH, healthy=not pools.problem)
+        healthy = not pools.problem
+        if healthy != was_healthy:
+            logger.warning(
+                "Redis can be used again"
+                if healthy
+                else f"Redis cannot be used, routing goes on without it: {pools.problem}"
+            )
+        await server.report(REDIS_HEALTH, healthy=healthy)
+        was_healthy = healthy
         await asyncio.sleep(HEALTH_SECONDS)

@@ -407,6 +407,31 @@ async def test_a_taken_port_is_named(valkey: Valkey) -> None:
                     pass
 
 
+async def test_a_redis_that_is_not_there_is_told_and_waited_for(
+    valkey: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    valkey.kill()
+    worker = ScriptedWorker("a", make_card())
+    async with serving(valkey) as client, worker.running(client.address):
+        await until(_logged(caplog, "Redis cannot be used"))
+
+        async def served() -> bool:
+            return bool((await client.gateway.ListModels(ListModelsRequest())).models)
+
+        await until(served)
+        assert events(await client.generate())[-1] == "finished"
+        valkey.start()
+        await until(_logged(caplog, "Redis can be used again"))
+        await until(lambda: live(client, worker))
+
+
+def _logged(caplog: pytest.LogCaptureFixture, text: str) -> Callable[[], Awaitable[bool]]:
+    async def logged() -> bool:
+        return text in caplog.text
+
+    return logged
+
+
 async def test_a_redis_url_that_is_none() -> None:
     with pytest.raises(ConfigError, match="Redis URL 'nonsense'"):
         async with gateway(GatewayConfig(port=0, redis_url="nonsense")):
