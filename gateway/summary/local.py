@@ -4,8 +4,8 @@ Same rules, same verdicts as the store. What is taken here never reaches Redis b
 is back its summary lags behind the worker's next report, which asks the worker for a snapshot.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from radixgate.digest import SetDigest
 from radixgate.prefix import PrefixHash, unpack_hashes
@@ -27,14 +27,6 @@ from gateway.summary.mirror import Mirror, Summary
 from gateway.summary.sink import Outcome, PoolMismatchError, StaleEpochError, Verdict
 
 
-@dataclass(slots=True)
-class _Staged:
-    epoch: int
-    seq: int
-    chunks: int = 0
-    hashes: list[PrefixHash] = field(default_factory=list)
-
-
 class LocalSink:
     """The `SummarySink` over the mirror.
 
@@ -46,7 +38,7 @@ class LocalSink:
     def __init__(self, mirror: Mirror, take: Callable[[Event], bool]) -> None:
         self._mirror = mirror
         self._take = take
-        self._staged: dict[str, _Staged] = {}
+        self._staged: defaultdict[str, list[PrefixHash]] = defaultdict(list)
 
     async def register(self, hello: Hello) -> Outcome:
         """As `SummarySink` says."""
@@ -92,20 +84,11 @@ class LocalSink:
         if snapshot.seq < summary.seq:
             return _resync(summary, f"the snapshot is of seq {snapshot.seq}, the summary is later")
         if snapshot.index == 0:
-            self._staged[worker] = _Staged(epoch, snapshot.seq)
-        staged = self._staged.get(worker)
-        if staged is None or (staged.epoch, staged.seq, staged.chunks) != (
-            epoch,
-            snapshot.seq,
-            snapshot.index,
-        ):
-            return _resync(summary, f"chunk {snapshot.index} of a snapshot does not follow")
-        staged.hashes += hashes
-        staged.chunks += 1
-        if not snapshot.last:
-            return Outcome(Verdict.OK, summary.seq)
-        del self._staged[worker]
-        return self._swap(summary, staged, digest_of(snapshot.digest))
+            self._staged.pop(worker, None)
+        self._staged[worker] += hashes
+        if snapshot.last:
+            return self._swap(summary, snapshot, self._staged.pop(worker))
+        return Outcome(Verdict.OK, summary.seq)
 
     async def leave(self, worker: str, epoch: int, *, departed: bool) -> Outcome:
         """As `SummarySink` says."""
@@ -122,14 +105,14 @@ class LocalSink:
         summary = self._mirror.get(worker)
         return summary if summary and summary.epoch == epoch else None
 
-    def _swap(self, summary: Summary, staged: _Staged, digest: SetDigest) -> Outcome:
-        hashes = frozenset(staged.hashes)
-        if len(hashes) != len(staged.hashes) or SetDigest.of(hashes) != digest:
-            return _resync(summary, f"the digest of the snapshot of seq {staged.seq} differs")
+    def _swap(self, summary: Summary, last: Snapshot, staged: list[PrefixHash]) -> Outcome:
+        hashes, digest = frozenset(staged), digest_of(last.digest)
+        if len(hashes) != len(staged) or SetDigest.of(hashes) != digest:
+            return _resync(summary, f"the digest of the snapshot of seq {last.seq} differs")
         registration = summary.registration
-        self._mirror.load(WorkerRecord(registration, staged.seq, digest, hashes))
-        self._take(Replaced(registration.worker, staged.epoch, staged.seq, digest))
-        return Outcome(Verdict.OK, staged.seq)
+        self._mirror.load(WorkerRecord(registration, last.seq, digest, hashes))
+        self._take(Replaced(registration.worker, registration.epoch, last.seq, digest))
+        return Outcome(Verdict.OK, last.seq)
 
 
 def _resync(summary: Summary, detail: str) -> Outcome:

@@ -35,6 +35,7 @@ class Tail:
     """Args: `reader` of the pool in Redis; `model` names it in logs.
 
     Attributes:
+        position: up to where the mirror has taken the stream.
         problem: why Redis cannot be followed now; empty while it can.
         lag: seconds from when the last event was written to when it was taken here.
         settled: set when Redis was reached, or not, for the first time.
@@ -44,6 +45,7 @@ class Tail:
         self._reader = reader
         self._model = model
         self._follower = follower
+        self.position = Position(b"0-0", None)
         self.problem = ""
         self.lag = 0.0
         self.settled = asyncio.Event()
@@ -54,32 +56,31 @@ class Tail:
             try:
                 await self._follow()
             except RedisError as error:
-                self._broken(error)
+                await self._broken(error)
             except Exception as error:
                 # NOTE: whatever it is, routing goes on from the mirror, and health says so.
                 logger.exception("pool %s: cannot follow its events", self._model)
-                self._broken(error)
-            await asyncio.sleep(RETRY_SECONDS)
+                await self._broken(error)
 
     async def _follow(self) -> None:
-        position = await self._rebuild()
+        await self._rebuild()
         self._reached()
         while True:
-            for entry in await self._reader.read(position, BLOCK_MS):
-                if position.n is None or entry.position.n != position.n + 1:
+            for entry in await self._reader.read(self.position, BLOCK_MS):
+                if self.position.n is None or entry.position.n != self.position.n + 1:
                     logger.info("pool %s: events are missing, reading all of it", self._model)
                     return
                 if not self._follower.take(entry.event):
                     await self._restore(entry.event.worker)
-                position = entry.position
+                self.position = entry.position
                 self.lag = max(0.0, time.time() - entry.milliseconds / 1_000)
 
-    async def _rebuild(self) -> Position:
+    async def _rebuild(self) -> None:
         # NOTE: the position first, so that no event after what is read can be missed.
         position = await self._reader.end()
         for worker in await self._reader.workers():
             await self._restore(worker)
-        return position
+        self.position = position
 
     async def _restore(self, worker: str) -> None:
         record = await self._reader.record(worker)
@@ -92,8 +93,9 @@ class Tail:
         self.problem = ""
         self.settled.set()
 
-    def _broken(self, error: Exception) -> None:
+    async def _broken(self, error: Exception) -> None:
         if not self.problem:
             logger.warning("pool %s: Redis is away, going on without: %s", self._model, error)
         self.problem = str(error) or type(error).__name__
         self.settled.set()
+        await asyncio.sleep(RETRY_SECONDS)

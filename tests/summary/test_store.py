@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from radixgate.v1.sync_pb2 import Snapshot
 from redis.asyncio import Redis
@@ -45,6 +45,7 @@ class ModelWorker:
     seq: int = 0
     held: frozenset[int] = frozenset()
     in_redis: tuple[int, int, frozenset[int]] | None = None
+    load_in_redis: bool = False
     in_mirror: tuple[int, int, frozenset[int]] | None = None
     newest: int = 0
     before: frozenset[int] = frozenset()
@@ -63,10 +64,12 @@ class Harness:
     )
 
     async def check(self) -> None:
+        await self._caught_up()
         for name, worker in self.workers.items():
             record = await self.reader.record(name)
             stored = record and (record.registration.epoch, record.seq, record.hashes)
             assert stored == worker.in_redis, name
+            assert (record is not None and record.load is not None) == worker.load_in_redis
             for pool, listener in zip(self.pools, self.listeners, strict=True):
                 await eventually(
                     lambda pool=pool, name=name, worker=worker: (  # type: ignore[misc]
@@ -77,6 +80,16 @@ class Harness:
                 pool.mirror.check_integrity()
                 held = worker.in_mirror[2] if worker.in_mirror else set()
                 assert listener.held.get(name, set()) == held
+
+    async def _caught_up(self) -> None:
+        # NOTE: a departure that falls into a gap would be noticed only when the lease passes.
+        end = await self.reader.end()
+        if end.n is not None:
+            for pool in self.pools:
+                await eventually(
+                    lambda tail=pool.tail: tail.position == end,  # type: ignore[misc]
+                    f"tail to be at {end}",
+                )
 
 
 def _state(pool: Pool, worker: str) -> tuple[int, int, frozenset[int]] | None:
@@ -102,31 +115,38 @@ async def harness(valkey: Valkey) -> AsyncIterator[Harness]:
         await asyncio.gather(*tails, return_exceptions=True)
 
 
-hash_sets = st.frozensets(st.integers(0, 15) | st.integers(2**64 - 4, 2**64 - 1), max_size=8)
+# Few sets, so that a worker often comes back to one: a lost report then shows only in the seq.
+hash_sets = st.sampled_from(
+    [frozenset(held) for held in ([], [0], [1, 2**63, 2**64 - 1], [0, 1, 2**64 - 1])]
+)
 STEPS = {
     "hello": st.booleans(),
     "change": st.tuples(hash_sets, st.sampled_from(["sent", "twice", "lost", "wrong digest"])),
     "load": st.none(),
-    "snapshot": st.tuples(st.integers(1, 4), st.sampled_from(["whole", "chunk lost", "wrong"])),
+    "snapshot": st.tuples(st.integers(1, 2), st.sampled_from(["whole", "chunk lost", "wrong"])),
     "old life": st.sampled_from(["hello", "delta", "load", "snapshot", "leave"]),
     "leave": st.booleans(),
     "lease passed": st.none(),
     "redis lost all": st.none(),
     "stream trimmed": st.none(),
 }
-steps = st.sampled_from(sorted(STEPS)).flatmap(
+# Long plans of mostly healthy steps: a loss is only seen by what follows it.
+BOTH_JOIN = [("hello", "a", True), ("hello", "b", True)]
+OFTEN = ["change", "change", "change", "change", "load", "snapshot", "hello"]
+steps = st.sampled_from([*OFTEN, *STEPS]).flatmap(
     lambda kind: st.tuples(st.just(kind), st.sampled_from(["a", "b"]), STEPS[kind])
 )
 
 
-@given(st.lists(steps, min_size=1, max_size=25))
-@settings(max_examples=60, deadline=None)
+@given(st.lists(steps, min_size=30, max_size=60))
+# NOTE: no shrinking, since each failing run waits for a mirror that never gets there.
+@settings(max_examples=40, deadline=None, phases=(Phase.reuse, Phase.generate))
 def test_store_and_mirrors_follow_the_model(
     valkey: Valkey, plan: list[tuple[str, str, object]]
 ) -> None:
     async def run() -> None:
         async with harness(valkey) as it:
-            for kind, name, argument in plan:
+            for kind, name, argument in [*BOTH_JOIN, *plan]:
                 await STEP_OF[kind](it, name, argument)
                 await it.check()
 
@@ -140,6 +160,7 @@ async def _hello(it: Harness, name: str, new_life: object) -> None:
     outcome = await it.store.register(values.hello(name, worker.epoch, model=it.model))
     if worker.in_redis is None or worker.in_redis[0] != worker.epoch:
         worker.in_redis = (worker.epoch, 0, frozenset())
+        worker.load_in_redis = False
     worker.newest = worker.epoch
     if worker.in_mirror is None or worker.in_mirror[0] != worker.epoch:
         worker.in_mirror = worker.in_redis
@@ -181,7 +202,9 @@ async def _load(it: Harness, name: str, _: object) -> None:
     outcome = await it.store.load(name, worker.epoch, values.load(worker.seq, worker.held))
     if worker.in_redis is None:
         assert outcome.verdict is Verdict.UNKNOWN
-    elif worker.in_redis == (worker.epoch, worker.seq, worker.held):
+        return
+    worker.load_in_redis = True
+    if worker.in_redis == (worker.epoch, worker.seq, worker.held):
         assert outcome.verdict is Verdict.OK
     else:
         assert outcome.verdict is Verdict.RESYNC
@@ -234,6 +257,7 @@ async def _leave(it: Harness, name: str, departed: object) -> None:
     assert outcome.verdict is (Verdict.OK if known else Verdict.UNKNOWN)
     if known and departed:
         worker.in_redis = worker.in_mirror = None
+        worker.load_in_redis = False
 
 
 async def _lease_passed(it: Harness, name: str, _: object) -> None:
@@ -241,12 +265,13 @@ async def _lease_passed(it: Harness, name: str, _: object) -> None:
     pool = pool_key(it.model)
     await it.redis.delete(f"{pool}:worker:{name}", f"{pool}:summary:{name}:{worker.epoch:020d}")
     worker.in_redis = None
+    worker.load_in_redis = False
 
 
 async def _redis_lost_all(it: Harness, _name: str, _: object) -> None:
     await it.redis.flushall()
     for worker in it.workers.values():
-        worker.in_redis, worker.newest = None, 0
+        worker.in_redis, worker.load_in_redis, worker.newest = None, False, 0
 
 
 async def _stream_trimmed(it: Harness, _name: str, _: object) -> None:

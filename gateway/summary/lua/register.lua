@@ -18,10 +18,9 @@ end
 local current = redis.call('HGET', record_key, 'epoch')
 if current ~= epoch then
   if current then
-    redis.call('UNLINK', pool .. ':summary:' .. worker .. ':' .. current)
-    redis.call('UNLINK', pool .. ':staging:' .. worker .. ':' .. current)
+    redis.call('UNLINK', record_key, pool .. ':summary:' .. worker .. ':' .. current,
+      pool .. ':staging:' .. worker .. ':' .. current)
   end
-  redis.call('UNLINK', record_key, summary_key, staging_key)
   redis.call('HSET', record_key, 'epoch', epoch, 'seq', '0', 'count', '0', 'xor', EMPTY_XOR)
 end
 redis.call('HSET', record_key, 'hello', hello, 'shape', shape, 'synced', '0')

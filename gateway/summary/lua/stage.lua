@@ -1,6 +1,7 @@
--- Stage a chunk of a Snapshot; the last one takes the summary's place.
+-- Stage a chunk of a Snapshot; the last one takes the summary's place, if the digest of all agrees:
+-- that alone tells whether a chunk was lost, doubled, or of another snapshot.
 -- ARGV: common, seq, index, '1' when last, hashes, count and xor of all (with the last).
-local seq, index, last, hashes = ARGV[4], tonumber(ARGV[5]), ARGV[6] == '1', ARGV[7]
+local seq, first, last, hashes = ARGV[4], ARGV[5] == '0', ARGV[6] == '1', ARGV[7]
 local claimed_count, claimed_xor = tonumber(ARGV[8]), ARGV[9]
 
 local refused = fence()
@@ -10,25 +11,19 @@ renew_lease()
 if tonumber(seq) < tonumber(seq_of_summary()) then
   return resync('the snapshot is of seq ' .. seq .. ', the summary is later')
 end
-if index == 0 then
+if first then
   redis.call('UNLINK', staging_key)
-  redis.call('HSET', record_key, 'staged_seq', seq, 'staged_next', 0, 'staged_xor', EMPTY_XOR)
+  redis.call('HDEL', record_key, 'staged_xor')
 end
-local staged = redis.call('HMGET', record_key, 'staged_seq', 'staged_next', 'staged_xor')
-if staged[1] ~= seq or staged[2] ~= ARGV[5] then
-  return resync('chunk ' .. index .. ' of the snapshot of seq ' .. seq .. ' does not follow')
-end
-if change('SADD', staging_key, hashes) ~= #hashes / HASH then
-  return resync('the snapshot of seq ' .. seq .. ' names a hash twice')
-end
-local xor = fold(staged[3], hashes)
+change('SADD', staging_key, hashes)
+local xor = fold(redis.call('HGET', record_key, 'staged_xor') or EMPTY_XOR, hashes)
 if not last then
   redis.call('PEXPIRE', staging_key, lease)
-  redis.call('HSET', record_key, 'staged_next', index + 1, 'staged_xor', xor)
+  redis.call('HSET', record_key, 'staged_xor', xor)
   return done()
 end
 
-redis.call('HDEL', record_key, 'staged_seq', 'staged_next', 'staged_xor')
+redis.call('HDEL', record_key, 'staged_xor')
 local count = redis.call('SCARD', staging_key)
 if count ~= claimed_count or xor ~= claimed_xor then
   redis.call('UNLINK', staging_key)
