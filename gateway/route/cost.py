@@ -98,8 +98,12 @@ class Priced(Protocol):
         """The cost."""
 
     @property
+    def expected_tokens(self) -> int:
+        """Breaks near ties: what is held or on its way there need not be computed twice."""
+
+    @property
     def free_blocks(self) -> int:
-        """Breaks near ties."""
+        """Breaks near ties between those that hold equally much."""
 
 
 PricedT = TypeVar("PricedT", bound=Priced)
@@ -108,9 +112,10 @@ PricedT = TypeVar("PricedT", bound=Priced)
 def ranked(candidates: Sequence[PricedT], pick: Callable[[int], int]) -> list[PricedT]:
     """Best first.
 
-    Candidates within max(1 ms, 5 %) of the lowest cost count as equal: the one with the most free
-    blocks goes first, and `pick(n)`, a random number below n, decides between those that are equal
-    in that too, so that gateways that see the same do not all run to the same worker.
+    Candidates within max(1 ms, 5 %) of the lowest cost count as equal. Of them the one that is
+    expected to hold the most goes first, since what it saves also serves whoever comes next; then
+    the one with the most free blocks; then `pick(n)`, a random number below n, decides, so that
+    gateways that see the same do not all run to the same worker.
     """
     by_cost = sorted(candidates, key=lambda candidate: candidate.total_ms)
     if not by_cost:
@@ -118,7 +123,11 @@ def ranked(candidates: Sequence[PricedT], pick: Callable[[int], int]) -> list[Pr
     lowest = by_cost[0].total_ms
     limit = lowest + max(TIE_MS, TIE_RATIO * lowest)
     tied = [candidate for candidate in by_cost if candidate.total_ms <= limit]
-    most_free = max(candidate.free_blocks for candidate in tied)
-    finalists = [candidate for candidate in tied if candidate.free_blocks == most_free]
+    best = max(map(_merit, tied))
+    finalists = [candidate for candidate in tied if _merit(candidate) == best]
     winner = finalists[pick(len(finalists))]
     return [winner, *(candidate for candidate in by_cost if candidate is not winner)]
+
+
+def _merit(candidate: Priced) -> tuple[int, int]:
+    return candidate.expected_tokens, candidate.free_blocks

@@ -48,7 +48,10 @@ def reason(estimates: Sequence[Estimate], prompt: Prompt) -> str:
     second = min(estimates[1:], key=lambda estimate: estimate.total_ms)
     difference = second.total_ms - best.total_ms
     if difference <= 0:
-        return f"{sentence}, nearly the same as {second.worker.id}, which has no more free blocks."
+        return (
+            f"{sentence}, nearly the same as {second.worker.id}; near ties go to the worker that"
+            " holds more, then to the one with more free blocks."
+        )
     return f"{sentence}, {difference:.1f} ms less than {second.worker.id}."
 
 

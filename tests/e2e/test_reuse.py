@@ -1,4 +1,4 @@
-"""The main promise, with a real model: an equal prompt is served from the cache, with equal tokens."""
+"""The main promise, with a real model: an equal prompt comes from the cache, with equal tokens."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor

@@ -94,12 +94,17 @@ def test_no_term_is_negative_and_holding_more_never_costs_more(
 class Offer:
     """A candidate with just a price."""
 
-    def __init__(self, total_ms: float, free_blocks: int) -> None:
+    def __init__(self, total_ms: float, free_blocks: int, expected_tokens: int = 0) -> None:
         self.total_ms = total_ms
         self.free_blocks = free_blocks
+        self.expected_tokens = expected_tokens
+
+    @property
+    def merit(self) -> tuple[int, int]:
+        return self.expected_tokens, self.free_blocks
 
 
-OFFERS = st.builds(Offer, st.floats(0, 1e6), st.integers(0, 3))
+OFFERS = st.builds(Offer, st.floats(0, 1e6), st.integers(0, 3), st.integers(0, 2))
 
 
 @given(st.lists(OFFERS), st.randoms(use_true_random=False))
@@ -110,7 +115,7 @@ def test_ranking(offers: list[Offer], random) -> None:  # type: ignore[no-untype
         lowest = min(offer.total_ms for offer in offers)
         tied = [o for o in offers if o.total_ms <= lowest + max(TIE_MS, TIE_RATIO * lowest)]
         assert order[0] in tied
-        assert order[0].free_blocks == max(offer.free_blocks for offer in tied)
+        assert order[0].merit == max(offer.merit for offer in tied)
         rest = [offer.total_ms for offer in order[1:]]
         assert rest == sorted(rest)
 

@@ -85,6 +85,17 @@ def test_a_sibling_follows_before_the_first_report_and_a_stranger_does_not(route
     assert names(router.estimate(stranger, [A, busier], 1.2)) == ["b", "a"]
 
 
+def test_a_burst_of_siblings_stays_together_on_an_idle_fleet(router: Router) -> None:
+    head = range(4096)
+    siblings = [make_prompt(head, range(5000 + n, 5020 + n)) for n in range(0, 200, 20)]
+    chosen = []
+    for sibling in siblings:
+        best = router.estimate(sibling, [A, B], 1.0)[0]
+        router.reserve(sibling, best, 1.0)
+        chosen.append(best.worker.id)
+    assert set(chosen) == {"a"}
+
+
 def test_reserved_tokens_wait_until_reported_computed_released_or_lost(router: Router) -> None:
     def wait() -> float:
         return router.estimate(make_prompt(range(7000, 7100)), [A], 2.0)[0].terms.wait_ms
