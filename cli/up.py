@@ -1,6 +1,9 @@
 """`radixgate up`: a whole fleet on this machine, from nothing to the first answer."""
 
 import os
+import shutil
+import socket
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +49,10 @@ def up(
     logs = radixgate_home() / "logs" / f"up-{port}"
     notes.print(f"\n[bold]radixgate up[/] · {directory.name} · logs in {_short(logs)}\n")
     address = f"{HOST}:{port}"
-    threads = threads or max(1, len(os.sched_getaffinity(0)) // workers)
+    threads = threads or max(1, _cpus() // workers)
+    # NOTE: other fleets may report to the same Redis, where equal names would fence each other.
+    origin = f"@{socket.gethostname()}:{port}" if redis else ""
+    ids = [f"worker-{index}{origin}" for index in range(workers)]
     worker_options = _given(
         model=str(directory),
         gateway=address,
@@ -63,12 +69,12 @@ def up(
             _await(fleet, gateway)
             _say("redis", redis or "inside the gateway", "")
             parts = [
-                fleet.start(name, "worker", *worker_options, *_given(worker_id=name))
-                for name in (f"worker-{index}" for index in range(workers))
+                fleet.start(f"worker-{index}", "worker", *worker_options, *_given(worker_id=name))
+                for index, name in enumerate(ids)
             ]
             for part in parts:
                 _await(fleet, part)
-            _await_workers(fleet, address, parts)
+            _await_workers(fleet, address, ids)
             _invite(address, time.monotonic() - begin)
             fleet.watch()
         except KeyboardInterrupt:
@@ -83,7 +89,7 @@ def _await(fleet: Supervisor, part: Part) -> None:
     _say(part.name, address, part.log.name)
 
 
-def _await_workers(fleet: Supervisor, address: str, parts: list[Part]) -> None:
+def _await_workers(fleet: Supervisor, address: str, ids: list[str]) -> None:
     """Wait until the gateway routes to all workers."""
     with Client(address) as client, notes.status("the workers register"):
 
@@ -92,14 +98,11 @@ def _await_workers(fleet: Supervisor, address: str, parts: list[Part]) -> None:
                 found = client.workers(timeout=5)
             except RadixgateError:
                 return False
-            return sum(worker.trust == Trust.TRUST_LIVE for worker in found) >= len(parts)
+            live = {worker.worker for worker in found if worker.trust == Trust.TRUST_LIVE}
+            return live >= set(ids)
 
         fleet.wait_until(
-            all_live,
-            READY_SECONDS,
-            lambda: (
-                "the gateway does not list all workers; the last lines of one:\n" + parts[-1].tail()
-            ),
+            all_live, READY_SECONDS, lambda: "the gateway does not take all workers; see their logs"
         )
 
 
@@ -111,10 +114,25 @@ def _invite(address: str, seconds: float) -> None:
     elsewhere = "" if address == DEFAULT_ADDRESS else f" --gateway {address}"
     notes.print(
         f"\nready after {seconds:.1f} s. Try in another terminal:\n\n"
-        f"  [bold]radixgate chat{elsewhere}[/]\n"
-        f"  [bold]radixgate workers{elsewhere}[/]\n\n"
+        f"  [bold]{_command()} chat{elsewhere}[/]\n"
+        f"  [bold]{_command()} workers{elsewhere}[/]\n\n"
         "Ctrl-C stops everything."
     )
+
+
+def _cpus() -> int:
+    """CPUs that this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _command() -> str:
+    """How another terminal here can run this program."""
+    if shutil.which("radixgate"):
+        return "radixgate"
+    path = Path(sys.executable).with_name("radixgate")
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _given(**values: object) -> list[str]:
