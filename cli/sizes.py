@@ -22,12 +22,3 @@ def parse_size(text: str) -> int:
     if size < 1:
         raise ValueError(f"{text!r} is less than one byte")
     return size
-
-
-def format_size(size: float) -> str:
-    """A size for people: three digits or fewer, in powers of 1024."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} TiB"

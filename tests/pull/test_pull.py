@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pull.hub_double import hub
 from tests.pull.tiny_gguf import EOS, write_gguf, write_wheel
 from worker.model import sources
 from worker.model.pull import locate, model_store, pull
@@ -177,6 +178,37 @@ def test_the_hub_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(PullError, match="cannot ask the hub for owner/name"):
         Hub("owner/name").fetch(tmp_path, Steps())
+
+
+@pytest.mark.slow
+def test_a_model_from_the_hub(
+    tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = shutil.copytree(tiny_llama, tmp_path / "repository")
+    (repository / "pytorch_model.bin").write_text("the weights again")
+    served: list[str] = []
+    with hub("owner/name", repository, served) as endpoint:
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        directory = pull("owner/name", tmp_path / "store", Steps())
+    assert directory == tmp_path / "store" / "owner" / "name"
+    pulled, original = (
+        {f.name: f.read_bytes() for f in d.iterdir()} for d in (directory, tiny_llama)
+    )
+    assert pulled == original
+    assert sorted(served) == sorted(original)
+
+
+@pytest.mark.slow
+def test_a_repository_without_safetensors(
+    tiny_llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = shutil.copytree(tiny_llama, tmp_path / "repository")
+    (repository / "model.safetensors").unlink()
+    with hub("owner/name", repository, []) as endpoint:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        with pytest.raises(PullError, match="owner/name has no safetensors weights"):
+            Hub("owner/name").fetch(tmp_path, Steps())
 
 
 @pytest.fixture
