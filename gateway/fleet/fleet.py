@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from radixgate.v1.sync_pb2 import Load
 from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.fleet.trust import SyncState, Trust
@@ -81,7 +82,7 @@ class Fleet:
         if known is not None and event.epoch < known.epoch:
             return
         if isinstance(event, Registered):
-            pool[event.worker] = self._joined(known, event.registration)
+            pool[event.worker] = self._joined(known, event)
         elif known is None or known.epoch != event.epoch:
             return
         elif isinstance(event, Departed):
@@ -120,17 +121,15 @@ class Fleet:
             if worker.deadline is not None and worker.deadline <= now
         ]
 
-    def _joined(self, known: FleetWorker | None, registration: Registration) -> FleetWorker:
+    def _joined(self, known: FleetWorker | None, event: Registered) -> FleetWorker:
         now = self._clock()
+        registration = event.registration
+        # NOTE: while news may not arrive this may be an old record, which starts no lease.
+        deadline = None if registration.model in self._frozen else now + self._lease
+        joined = FleetWorker(registration, self._lease, heard_at=now, deadline=deadline)
         if known is not None and known.epoch == registration.epoch:
-            return replace(
-                known,
-                registration=registration,
-                state=SyncState.JOINING,
-                heard_at=now,
-                deadline=now + self._lease,
-            )
-        return FleetWorker(registration, self._lease, heard_at=now, deadline=now + self._lease)
+            joined = replace(joined, load=known.load, card=known.card, problem=known.problem)
+        return joined if event.load is None else _loaded(joined, event.load, event.synced)
 
     def _heard(self, known: FleetWorker, event: Event) -> FleetWorker:
         now = self._clock()
@@ -140,8 +139,7 @@ class Fleet:
             return replace(known, state=SyncState.DETACHED, deadline=deadline)
         heard = replace(known, heard_at=now, deadline=now + self._lease)
         if isinstance(event, Loaded):
-            state = SyncState.SYNCED if event.synced else SyncState.RESYNCING
-            return replace(heard, load=event.load, state=state)
+            return _loaded(heard, event.load, event.synced)
         return heard
 
     def _update(self, registration: Registration, card: ModelCard | None, problem: str) -> None:
@@ -154,3 +152,7 @@ class Fleet:
         pool = self._pools[model]
         for worker in list(pool.values()):
             pool[worker.id] = replace(worker, deadline=change(worker.deadline))
+
+
+def _loaded(worker: FleetWorker, load: Load, synced: bool) -> FleetWorker:
+    return replace(worker, load=load, state=SyncState.SYNCED if synced else SyncState.RESYNCING)

@@ -23,7 +23,7 @@ async def keep_up(fleet: Fleet, pools: Pools, channels: Channels) -> None:
 def drop_expired(fleet: Fleet, pools: Pools) -> None:
     """Drop every worker whose lease passed while news of it could have arrived."""
     for pool in pools:
-        if pool.tail.problem:
+        if pool.problem:
             fleet.freeze(pool.model)
         else:
             fleet.thaw(pool.model)

@@ -57,10 +57,15 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A worker is there. A new epoch starts empty at seq 0; a known one goes on after `seq`."""
+    """A worker is there. A new epoch starts empty at seq 0; a known one goes on after `seq`.
+
+    `load` and `synced`, when this is read from its record: what it reported last, at some time.
+    """
 
     registration: Registration
     seq: int
+    load: Load | None = None
+    synced: bool = False
 
     @property
     def worker(self) -> str:

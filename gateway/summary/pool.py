@@ -6,16 +6,17 @@ report goes: to Redis, from where it reaches every mirror, or, while Redis is aw
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import cast
 
 from redis.exceptions import RedisError
 
-from gateway.summary.events import Event, EventObserver, Loaded, Registered, WorkerRecord
+from gateway.summary.events import Event, EventObserver, Registered, WorkerRecord
 from gateway.summary.local import LocalSink
 from gateway.summary.mirror import Mirror, MirrorListener
 from gateway.summary.reader import PoolReader
-from gateway.summary.redis import connect, connect_to_follow
+from gateway.summary.redis import Patience, connect, connect_to_follow
 from gateway.summary.sink import Outcome, SummarySink
 from gateway.summary.store import POOLS_KEY, SummaryStore
 from gateway.summary.tail import Tail
@@ -32,25 +33,45 @@ class Pool:
         model: names the pool.
         store: its summaries in Redis.
         reader: of the same, with a connection that may block.
+        lease: in seconds.
+        block: seconds that one read of the stream may wait for news.
         listener: of the mirror.
         observers: told of each event after the mirror has taken it.
     """
 
     def __init__(
         self,
+        *,
         model: str,
         store: SummaryStore,
         reader: PoolReader,
+        lease: float,
+        block: float,
         listener: MirrorListener,
         observers: Sequence[EventObserver],
     ) -> None:
         self.model = model
         self.mirror = Mirror(listener)
-        self.tail = Tail(reader, model, self)
+        self.tail = Tail(reader, model, self, block)
         self._observers = observers
         self._store = store
         self._local = LocalSink(self.mirror, self.take)
-        self._writes_reach_redis = True
+        self._lease = lease
+        self._write_problem = ""
+        self._write_failed_at = 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why Redis cannot be used now; empty while it can.
+
+        A Redis that can be read but takes no reports, being full or a replica, is no use either:
+        the news of other gateways' workers does not arrive. Workers report several times in a
+        lease, so what one report met is no news any more after a lease without another.
+        """
+        if self.tail.problem:
+            return self.tail.problem
+        recent = time.monotonic() - self._write_failed_at < self._lease
+        return self._write_problem if recent else ""
 
     async def write(self, report: Callable[[SummarySink], Awaitable[Outcome]]) -> Outcome:
         """Give a report to Redis, or to the mirror alone when Redis does not take it."""
@@ -59,11 +80,12 @@ class Pool:
             try:
                 outcome = await report(self._store)
             except RedisError as error:
-                if self._writes_reach_redis:
+                if not self._write_problem:
                     logger.warning("pool %s: Redis does not take reports: %s", self.model, error)
-                self._writes_reach_redis = False
+                self._write_problem = str(error) or type(error).__name__
+                self._write_failed_at = time.monotonic()
             else:
-                self._writes_reach_redis = True
+                self._write_problem = ""
                 return outcome
         return await report(self._local)
 
@@ -76,10 +98,7 @@ class Pool:
     def restore(self, record: WorkerRecord) -> None:
         """Take all that Redis holds of a worker."""
         self.mirror.load(record)
-        registration = record.registration
-        self._tell(Registered(registration, record.seq))
-        if record.load is not None:
-            self._tell(Loaded(registration.worker, registration.epoch, record.load, record.synced))
+        self._tell(Registered(record.registration, record.seq, record.load, record.synced))
 
     def _tell(self, event: Event) -> None:
         for observer in self._observers:
@@ -107,8 +126,9 @@ class Pools:
         observers: Sequence[EventObserver],
     ) -> None:
         self.lease_ms = lease_ms
-        self._redis = connect(url)
-        self._follow = connect_to_follow(url)
+        self._patience = Patience.within(lease_ms / 1_000)
+        self._redis = connect(url, self._patience)
+        self._follow = connect_to_follow(url, self._patience)
         self._listener_for = listener_for
         self._observers = observers
         self._pools: dict[str, Pool] = {}
@@ -127,11 +147,13 @@ class Pools:
         pool = self._pools.get(model)
         if pool is None:
             pool = Pool(
-                model,
-                SummaryStore(self._redis, model, self.lease_ms),
-                PoolReader(self._follow, model),
-                self._listener_for(model),
-                self._observers,
+                model=model,
+                store=SummaryStore(self._redis, model, self.lease_ms),
+                reader=PoolReader(self._follow, model),
+                lease=self.lease_ms / 1_000,
+                block=self._patience.block,
+                listener=self._listener_for(model),
+                observers=self._observers,
             )
             self._pools[model] = pool
             self._tails.append(asyncio.create_task(pool.tail.run(), name=f"tail of {model}"))
@@ -140,13 +162,8 @@ class Pools:
     @property
     def problem(self) -> str:
         """Why Redis cannot be used now; empty while it can."""
-        problems = (pool.tail.problem for pool in self)
+        problems = (pool.problem for pool in self)
         return next((problem for problem in problems if problem), self._discovery_problem)
-
-    @property
-    def lag(self) -> float:
-        """Seconds by which the mirrors are behind Redis, at the last event of each; the worst."""
-        return max((pool.tail.lag for pool in self), default=0.0)
 
     async def run(self) -> None:
         """Find the pools that other gateways have made, until cancelled."""
@@ -156,6 +173,10 @@ class Pools:
                     self.get(model.decode())
                 self._discovery_problem = ""
             except RedisError as error:
+                self._discovery_problem = str(error) or type(error).__name__
+            except Exception as error:
+                # NOTE: whatever it is, the pools that are known here go on.
+                logger.exception("cannot find the pools of other gateways")
                 self._discovery_problem = str(error) or type(error).__name__
             await asyncio.sleep(DISCOVERY_SECONDS)
 

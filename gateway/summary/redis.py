@@ -14,6 +14,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -24,9 +25,6 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 10.0
 RESTART_SECONDS = 0.5
-COMMAND_SECONDS = 1.0
-BLOCK_MS = 1_000
-"""How long a read of a stream waits for news."""
 
 # NOTE: PR_SET_PDEATHSIG lets the kernel kill the server when this process dies, however it dies.
 DIE_WITH_PARENT = """
@@ -42,30 +40,61 @@ class RedisSetupError(Exception):
     """There is no Redis to use; the message says what to do."""
 
 
-def connect(url: str) -> Redis:
-    """A client for commands: each answers or fails within about a second, and is not repeated.
+class Patience(NamedTuple):
+    """How long to wait for Redis, in seconds.
+
+    Args: `command`, for an answer, after which Redis counts as away; `block`, for news.
+    """
+
+    command: float = 1.0
+    block: float = 0.5
+
+    @classmethod
+    def within(cls, lease: float) -> "Patience":
+        """Short enough that a Redis that hangs is noticed long before a lease passes in silence."""
+        command = min(1.0, lease / 5)
+        return cls(command, command / 2)
+
+
+PATIENCE: Final = Patience()
+
+
+class _Client(Redis):
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        # NOTE: before Python 3.12, asyncio.wait_for may lose the cancellation of the task it is
+        # called in, and redis-py calls it for each command: the task would go on for ever.
+        try:
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        finally:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError
+
+
+def connect(url: str, patience: Patience = PATIENCE) -> Redis:
+    """A client for commands: each answers or fails within its time, and is not repeated.
 
     Raises:
         RedisSetupError: `url` cannot be a Redis URL.
     """
-    return _client(url, COMMAND_SECONDS)
+    return _client(url, patience.command, patience.command)
 
 
-def connect_to_follow(url: str) -> Redis:
-    """A client for reads that block up to `BLOCK_MS`.
+def connect_to_follow(url: str, patience: Patience = PATIENCE) -> Redis:
+    """A client for reads that block.
 
     Raises:
         RedisSetupError: `url` cannot be a Redis URL.
     """
-    return _client(url, BLOCK_MS / 1_000 + 2 * COMMAND_SECONDS)
+    return _client(url, patience.block + patience.command, patience.command)
 
 
-def _client(url: str, timeout: float) -> Redis:
+def _client(url: str, timeout: float, connect_timeout: float) -> Redis:
     try:
-        return Redis.from_url(
+        return _Client.from_url(
             url,
             socket_timeout=timeout,
-            socket_connect_timeout=COMMAND_SECONDS,
+            socket_connect_timeout=connect_timeout,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )

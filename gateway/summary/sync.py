@@ -36,6 +36,7 @@ class KvSyncService(KvSyncServicer):
         self._pools = pools
         self._admit = admit
         self._streams: set[asyncio.Task[None]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._closing = False
 
     async def Sync(  # type: ignore[override]  # noqa: N802
@@ -67,8 +68,8 @@ class KvSyncService(KvSyncServicer):
         self._closing = True
         for stream in self._streams:
             stream.cancel()
-        if self._streams:
-            await asyncio.wait(self._streams)
+        await asyncio.gather(*self._streams, return_exceptions=True)
+        await asyncio.gather(*self._leaving)
 
     async def _serve(self, reports: AsyncIterator[Report], context: SyncContext) -> None:
         first = await anext(reports, Report())
@@ -86,6 +87,13 @@ class KvSyncService(KvSyncServicer):
                 if ack is not None:
                     await context.write(ack)
         finally:
-            # NOTE: nothing to leave when another life has taken the worker's place.
-            with suppress(RegistrationError):
-                await session.close()
+            # NOTE: in a task of its own, since the end of the stream cancels this one at any time.
+            leaving = asyncio.create_task(_leave(session))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+
+
+async def _leave(session: Session) -> None:
+    # NOTE: there is nothing to leave when another life has taken the worker's place.
+    with suppress(RegistrationError):
+        await session.close()

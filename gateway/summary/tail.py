@@ -14,7 +14,6 @@ from redis.exceptions import RedisError
 
 from gateway.summary.events import Event, WorkerRecord
 from gateway.summary.reader import PoolReader, Position
-from gateway.summary.redis import BLOCK_MS
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +31,8 @@ class Follower(Protocol):
 
 
 class Tail:
-    """Args: `reader` of the pool in Redis; `model` names it in logs.
+    """Args: `reader` of the pool in Redis; `model` names it in logs; `follower` is fed; `block`,
+    seconds to wait for news in one read.
 
     Attributes:
         position: up to where the mirror has taken the stream.
@@ -41,10 +41,11 @@ class Tail:
         settled: set when Redis was reached, or not, for the first time.
     """
 
-    def __init__(self, reader: PoolReader, model: str, follower: Follower) -> None:
+    def __init__(self, reader: PoolReader, model: str, follower: Follower, block: float) -> None:
         self._reader = reader
         self._model = model
         self._follower = follower
+        self._block_ms = max(1, round(block * 1_000))
         self.position = Position(b"0-0", None)
         self.problem = ""
         self.lag = 0.0
@@ -66,7 +67,7 @@ class Tail:
         await self._rebuild()
         self._reached()
         while True:
-            for entry in await self._reader.read(self.position, BLOCK_MS):
+            for entry in await self._reader.read(self.position, self._block_ms):
                 if self.position.n is None or entry.position.n != self.position.n + 1:
                     logger.info("pool %s: events are missing, reading all of it", self._model)
                     return

@@ -75,7 +75,7 @@ class Harness:
                     lambda pool=pool, name=name, worker=worker: (  # type: ignore[misc]
                         _state(pool, name) == worker.in_mirror
                     ),
-                    f"mirror of {name} to be {worker.in_mirror}, it is {_state(pool, name)}",
+                    f"mirror of {name} to be {worker.in_mirror}",
                 )
                 pool.mirror.check_integrity()
                 held = worker.in_mirror[2] if worker.in_mirror else set()
@@ -104,7 +104,16 @@ async def harness(valkey: Valkey) -> AsyncIterator[Harness]:
         store = SummaryStore(redis, model, LEASE_MS)
         listeners = [SetListener(), SetListener()]
         pools = [
-            Pool(model, store, PoolReader(follow, model), listener, []) for listener in listeners
+            Pool(
+                model=model,
+                store=store,
+                reader=PoolReader(follow, model),
+                lease=LEASE_MS / 1_000,
+                block=0.5,
+                listener=listener,
+                observers=[],
+            )
+            for listener in listeners
         ]
         tails = [asyncio.create_task(pool.tail.run()) for pool in pools]
         for pool in pools:
