@@ -18,7 +18,7 @@ from radixgate.v1.generate_pb2 import (
     Started,
     Tokens,
 )
-from radixgate.v1.sync_pb2 import Ack, Delta, Digest, Hello, Load, Report
+from radixgate.v1.sync_pb2 import Ack, Delta, Digest, Hello, Load, Report, Snapshot
 from radixgate.v1.sync_pb2_grpc import KvSyncStub
 from radixgate.v1.worker_pb2 import Golden, ModelCard
 from radixgate.v1.worker_pb2_grpc import WorkerServicer, add_WorkerServicer_to_server
@@ -179,17 +179,25 @@ class ScriptedWorker(WorkerServicer):
             stream = KvSyncStub(channel).Sync()
             try:
                 await stream.write(Report(hello=hello))
-                ack = await stream.read()
-                assert isinstance(ack, Ack)
-                while True:
+                answers = asyncio.create_task(self._answer(stream))
+                while not answers.done():
                     await stream.write(Report(load=self._current_load()))
                     try:
                         async with asyncio.timeout(0.1):
                             await stream.write(await self._reports.get())
                     except TimeoutError:
                         pass
+                await answers
             except grpc.aio.AioRpcError as error:
                 self.sync_error = error
+
+    async def _answer(self, stream: Any) -> None:
+        """Do what a gateway asks for."""
+        while isinstance(ack := await stream.read(), Ack):
+            if ack.action == Ack.ACTION_RESYNC:
+                hashes, digest = pack_hashes(self._held), self._digest()
+                snapshot = Snapshot(seq=self._seq, last=True, hashes=hashes, digest=digest)
+                self._reports.put_nowait(Report(snapshot=snapshot))
 
     def _current_load(self) -> Load:
         load = Load()

@@ -1,11 +1,8 @@
 """A whole gateway with a real Valkey; the workers are doubles that follow scripts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 from urllib.request import urlopen
 
 import grpc.aio
@@ -15,13 +12,11 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from radixgate.prefix import pack_tokens
 from radixgate.v1.gateway_pb2 import (
-    TRUST_LIVE,
     ChatMessage,
     ChatRequest,
     ListModelsRequest,
     ListWorkersRequest,
     RouteRequest,
-    WorkerInfo,
 )
 from radixgate.v1.gateway_pb2_grpc import GatewayStub
 from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse, Started, Tokens
@@ -29,75 +24,10 @@ from radixgate.v1.worker_pb2_grpc import WorkerStub
 
 from gateway.main import ConfigError, GatewayConfig, gateway
 from tests.gateway.doubles import Abort, Script, ScriptedWorker, echo, make_card
+from tests.gateway.harness import PROMPT, REQUEST, Client, events, live, serving, until, working
 from tests.summary.valkey import Valkey
 
 pytestmark = pytest.mark.slow
-
-PROMPT = pack_tokens([5 + at % 900 for at in range(640)])
-REQUEST = GenerateRequest(packed=PROMPT)
-
-
-@pytest.fixture
-def valkey() -> Iterator[Valkey]:
-    # NOTE: not pytest's tmp_path, which may be too long for the name of a socket.
-    with TemporaryDirectory(prefix="radixgate-test-") as directory:
-        server = Valkey(Path(directory))
-        server.start()
-        yield server
-        server.kill()
-
-
-class Client(NamedTuple):
-    """Stubs for one gateway."""
-
-    address: str
-    gateway: GatewayStub
-    health: HealthStub
-
-    async def workers(self) -> list[WorkerInfo]:
-        return list((await self.gateway.ListWorkers(ListWorkersRequest())).workers)
-
-    async def generate(self, request: GenerateRequest = REQUEST) -> list[GenerateResponse]:
-        return [response async for response in self.gateway.Generate(request)]
-
-    async def failure(self, request: GenerateRequest = REQUEST) -> grpc.aio.AioRpcError:
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await self.generate(request)
-        return caught.value
-
-
-@asynccontextmanager
-async def serving(valkey: Valkey) -> AsyncIterator[Client]:
-    """A gateway, and a client of it."""
-    config = GatewayConfig(port=0, redis_url=valkey.url, lease_ms=1_000)
-    async with gateway(config) as running, grpc.aio.insecure_channel(running.address) as channel:
-        yield Client(running.address, GatewayStub(channel), HealthStub(channel))
-
-
-@asynccontextmanager
-async def working(client: Client, *workers: ScriptedWorker) -> AsyncIterator[None]:
-    """Workers that report to the gateway and are trusted by it."""
-    async with AsyncExitStack() as stack:
-        for worker in workers:
-            await stack.enter_async_context(worker.running(client.address))
-        await until(lambda: live(client, *workers))
-        yield
-
-
-async def live(client: Client, *workers: ScriptedWorker) -> bool:
-    """Whether they, and maybe others, are trusted."""
-    lives = {info.address for info in await client.workers() if info.trust == TRUST_LIVE}
-    return lives >= {worker.address for worker in workers}
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110 (what is awaited is in other processes)
-            await asyncio.sleep(0.01)
-
-
-def events(responses: list[GenerateResponse]) -> list[str | None]:
-    return [response.WhichOneof("event") for response in responses]
 
 
 def failing(code: StatusCode, details: str = "scripted", after: int = 0) -> Script:
@@ -132,7 +62,8 @@ async def test_a_prompt_goes_to_the_worker_that_holds_it(valkey: Valkey) -> None
         b.store(PROMPT)
 
         async def reported() -> bool:
-            return [worker.summary.count for worker in await client.workers()] == [0, 10]
+            held = {info.worker: info.summary.count for info in await client.workers()}
+            return held == {"a": 0, "b": 10}
 
         await until(reported)
         for _ in range(3):
