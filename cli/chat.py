@@ -1,12 +1,14 @@
 """`radixgate chat`: a conversation at the terminal, or line by line from a pipe."""
 
+import asyncio
 import sys
 from typing import Annotated
 
 import typer
-from radixgate.client import DEFAULT_ADDRESS, Client
+from radixgate.client import DEFAULT_ADDRESS, AsyncClient
 from radixgate.errors import RadixgateError
 from radixgate.request import Options
+from rich.markup import escape
 
 from cli import options
 from cli.generate import echo
@@ -22,7 +24,7 @@ PROMPT = "\001\033[1;36m\002> \001\033[0m\002"
 class Conversation:
     """The messages so far. A turn that fails or is stopped before a word leaves no trace."""
 
-    def __init__(self, client: Client, system: str | None, request: Options) -> None:
+    def __init__(self, client: AsyncClient, system: str | None, request: Options) -> None:
         self._client = client
         self._request = request
         self._opening = [{"role": "system", "content": system}] if system else []
@@ -32,8 +34,8 @@ class Conversation:
         """Forget everything but the system message."""
         self.messages = list(self._opening)
 
-    def ask(self, text: str) -> str:
-        """Print the answer as it comes; when Ctrl-C stops it, what had come is kept.
+    async def ask(self, text: str) -> str:
+        """Print the answer as it comes; when it is cancelled, what had come is kept.
 
         Returns:
             One line about the request.
@@ -43,11 +45,11 @@ class Conversation:
         """
         question = {"role": "user", "content": text}
         said: list[str] = []
-        with self._client.chat([*self.messages, question], **self._request) as stream:
+        async with self._client.chat([*self.messages, question], **self._request) as stream:
             try:
-                echo(stream, said)
+                await echo(stream, said)
                 outcome = summary(stream)
-            except KeyboardInterrupt:
+            except asyncio.CancelledError:
                 outcome = "stopped"
         if answer := "".join(said):
             self.messages += [question, {"role": "assistant", "content": answer}]
@@ -78,22 +80,33 @@ def chat(
         tenant=tenant,
         salt=salt,
     )
-    with Client(gateway) as client:
-        models = client.models(timeout=10)
-        if sys.stdin.isatty():
-            names = model or ", ".join(found.model for found in models) or "no model yet"
-            notes.print(f"[bold]{names}[/] at {gateway}\n[dim]{HELP}[/]")
-        _converse(Conversation(client, system, request))
+    with asyncio.Runner() as runner:
+        client = runner.run(_client(gateway))
+        try:
+            models = runner.run(client.models(timeout=10))
+            if sys.stdin.isatty():
+                names = model or ", ".join(found.model for found in models) or "no model yet"
+                notes.print(f"[bold]{escape(names)}[/] at {gateway}\n[dim]{HELP}[/]")
+            _converse(runner, Conversation(client, system, request))
+        finally:
+            runner.run(client.close())
 
 
-def _converse(conversation: Conversation) -> None:
-    """Read lines and answer them until there are no more; Ctrl-C never ends it."""
+async def _client(gateway: str) -> AsyncClient:
+    return AsyncClient(gateway)
+
+
+def _converse(runner: asyncio.Runner, conversation: Conversation) -> None:
+    """Read lines and answer them until there are no more; Ctrl-C never ends it.
+
+    NOTE: the runner turns Ctrl-C into a cancellation, see `cli.calls` for why.
+    """
     while True:
         try:
             line = _read_line()
             if line is None or line in {"/exit", "/quit"}:
                 return
-            _handle(conversation, line)
+            _handle(runner, conversation, line)
         except KeyboardInterrupt:
             notes.print("\nCtrl-D or /exit leaves", style="dim")
 
@@ -111,7 +124,7 @@ def _read_line() -> str | None:
         return None
 
 
-def _handle(conversation: Conversation, line: str) -> None:
+def _handle(runner: asyncio.Runner, conversation: Conversation, line: str) -> None:
     """Do what a line says: nothing, a command, or a question."""
     if line == "/new":
         conversation.restart()
@@ -120,7 +133,7 @@ def _handle(conversation: Conversation, line: str) -> None:
         notes.print(f"no command {line}: {HELP}", style="dim", markup=False)
     elif line:
         try:
-            outcome = conversation.ask(line)
+            outcome = runner.run(conversation.ask(line))
         except RadixgateError as error:
             notes.print(str(error), style="red", markup=False)
         else:

@@ -1,11 +1,12 @@
 """`radixgate explain`: where a prompt would go, and what each worker would cost."""
 
-from radixgate.client import DEFAULT_ADDRESS, Client
+from radixgate.client import DEFAULT_ADDRESS
 from radixgate.v1.gateway_pb2 import ExplainResponse
 from rich.markup import escape
 from rich.table import Table
 
 from cli import options
+from cli.calls import call
 from cli.generate import Prompt, read_prompt
 from cli.output import answers, compact_table, print_json, trust_label
 
@@ -21,10 +22,11 @@ def explain(
     as_json: options.Json = False,
 ) -> None:
     """Say where a prompt would go and why, without sending it."""
-    with Client(gateway) as client:
-        found = client.explain(
-            read_prompt(prompt), model=model, tenant=tenant, salt=salt, timeout=timeout
-        )
+    text = read_prompt(prompt)
+    found = call(
+        gateway,
+        lambda client: client.explain(text, model=model, tenant=tenant, salt=salt, timeout=timeout),
+    )
     if as_json:
         print_json(found)
         return

@@ -4,10 +4,12 @@ import sys
 from typing import Annotated
 
 import typer
-from radixgate.client import DEFAULT_ADDRESS, Client
-from radixgate.stream import Stream
+from radixgate.client import DEFAULT_ADDRESS, AsyncClient
+from radixgate.request import Options
+from radixgate.stream import AsyncStream
 
 from cli import options
+from cli.calls import call
 from cli.exits import CommandError, ExitCode
 from cli.output import notes, print_json, summary
 
@@ -31,35 +33,41 @@ def generate(
     as_json: options.Json = False,
 ) -> None:
     """Continue a prompt, as it stands: no chat template is applied."""
-    with (
-        Client(gateway) as client,
-        client.generate(
-            read_prompt(prompt),
-            model=model,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            seed=seed,
-            stop=stop,
-            tenant=tenant,
-            salt=salt,
-            timeout=timeout,
-        ) as stream,
-    ):
-        if as_json:
-            completion = stream.result()
-            print_json(
-                {
-                    "text": completion.text,
-                    "ids": list(completion.ids),
-                    "started": completion.started,
-                    "finished": completion.finished,
-                }
-            )
-        else:
-            echo(stream, said=[])
-            notes.print(summary(stream), style="dim")
+    text = read_prompt(prompt)
+    request = Options(
+        model=model,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        stop=stop,
+        tenant=tenant,
+        salt=salt,
+    )
+
+    async def show(client: AsyncClient) -> None:
+        async with client.generate(text, timeout=timeout, **request) as stream:
+            await (_show_json if as_json else _show)(stream)
+
+    call(gateway, show)
+
+
+async def _show(stream: AsyncStream) -> None:
+    await echo(stream, said=[])
+    notes.print(summary(stream), style="dim")
+
+
+async def _show_json(stream: AsyncStream) -> None:
+    completion = await stream.result()
+    print_json(
+        {
+            "text": completion.text,
+            "ids": list(completion.ids),
+            "started": completion.started,
+            "finished": completion.finished,
+        }
+    )
 
 
 def read_prompt(argument: str) -> str:
@@ -71,11 +79,12 @@ def read_prompt(argument: str) -> str:
     return sys.stdin.read()
 
 
-def echo(stream: Stream, said: list[str]) -> None:
+async def echo(stream: AsyncStream, said: list[str]) -> None:
     """Print the text as it comes, noted in `said`, and a newline, also when it breaks off."""
     try:
-        for piece in stream:
+        async for piece in stream:
             said.append(piece.text)
             typer.echo(piece.text, nl=False)
     finally:
-        typer.echo()
+        if said:
+            typer.echo()

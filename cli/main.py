@@ -1,5 +1,6 @@
 """The `radixgate` command; says what to install when its own libraries are missing."""
 
+import io
 import signal
 import sys
 from types import FrameType
@@ -15,6 +16,9 @@ def main() -> None:
         sys.exit("the command line needs typer and rich: pip install 'radixgate[cli]'")
     # NOTE: Python ends at once on SIGTERM, without the `finally` that ends what a command started.
     signal.signal(signal.SIGTERM, _end)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # NOTE: text that is not UTF-8 is refused with the request that has it, not by a traceback.
+        sys.stdin.reconfigure(errors="surrogateescape")
     app()
 
 

@@ -23,11 +23,18 @@ Model = Annotated[str | None, typer.Option(help="The model to ask, when there ar
 Timeout = Annotated[
     float | None, typer.Option(min=0.001, metavar="SECONDS", help="Give up after so long.")
 ]
-MaxTokens = Annotated[int | None, typer.Option(help="The most tokens to generate.")]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=1, max=2**32 - 1, help="The most tokens to generate.")
+]
 Temperature = Annotated[float, typer.Option(help="0 always takes the likeliest token.")]
 TopP = Annotated[float | None, typer.Option(help="Keep tokens that make up this probability.")]
-TopK = Annotated[int | None, typer.Option(help="Keep so many of the likeliest tokens.")]
-Seed = Annotated[int | None, typer.Option(help="Equal seeds give equal answers.")]
+TopK = Annotated[
+    int | None,
+    typer.Option(min=0, max=2**32 - 1, help="Keep so many of the likeliest tokens; 0 keeps all."),
+]
+Seed = Annotated[
+    int | None, typer.Option(min=0, max=2**64 - 1, help="Equal seeds give equal answers.")
+]
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")]
 Tenant = Annotated[str | None, typer.Option(help="Share cached context with this tenant alone.")]
 Salt = Annotated[str | None, typer.Option(help="Share cached context with this salt alone.")]

@@ -7,14 +7,14 @@ from typing import Any
 import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from radixgate.stream import Stream
+from radixgate.stream import AsyncStream
 from radixgate.v1.gateway_pb2 import Trust
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-answers = Console(highlight=False)
-notes = Console(stderr=True, highlight=False)
+answers = Console(highlight=False, emoji=False)
+notes = Console(stderr=True, highlight=False, emoji=False)
 
 _TRUST_STYLES = {
     Trust.TRUST_LIVE: "green",
@@ -63,7 +63,7 @@ def trust_label(trust: Trust.ValueType, reason: str) -> str:
     return f"[{style}]{label}[/]"
 
 
-def summary(stream: Stream) -> str:
+def summary(stream: AsyncStream) -> str:
     """One line about a stream that has finished: what it cost and what the cache saved."""
     started, finished = stream.started, stream.finished
     assert started is not None

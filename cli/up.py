@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from radixgate.client import DEFAULT_ADDRESS, Client
+from radixgate.client import DEFAULT_ADDRESS
 from radixgate.errors import RadixgateError
 from radixgate.v1.gateway_pb2 import Trust
 
 from cli import options
+from cli.calls import call
 from cli.model import pull
 from cli.output import notes
 from cli.supervisor import Part, Supervisor
@@ -91,16 +92,16 @@ def _await(fleet: Supervisor, part: Part) -> None:
 
 def _await_workers(fleet: Supervisor, address: str, ids: list[str]) -> None:
     """Wait until the gateway routes to all workers."""
-    with Client(address) as client, notes.status("the workers register"):
 
-        def all_live() -> bool:
-            try:
-                found = client.workers(timeout=5)
-            except RadixgateError:
-                return False
-            live = {worker.worker for worker in found if worker.trust == Trust.TRUST_LIVE}
-            return live >= set(ids)
+    def all_live() -> bool:
+        try:
+            found = call(address, lambda client: client.workers(timeout=5))
+        except RadixgateError:
+            return False
+        live = {worker.worker for worker in found if worker.trust == Trust.TRUST_LIVE}
+        return live >= set(ids)
 
+    with notes.status("the workers register"):
         fleet.wait_until(
             all_live, READY_SECONDS, lambda: "the gateway does not take all workers; see their logs"
         )

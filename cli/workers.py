@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from itertools import groupby
 
 import typer
-from radixgate.client import DEFAULT_ADDRESS, Client
+from radixgate.client import DEFAULT_ADDRESS
 from radixgate.v1.gateway_pb2 import WorkerInfo
 from radixgate.v1.sync_pb2 import Load
 from rich.markup import escape
 from rich.table import Table
 
 from cli import options
+from cli.calls import call
 from cli.exits import ExitCode
 from cli.output import answers, compact_table, notes, print_json, trust_label
 
@@ -25,8 +26,7 @@ def workers(
     as_json: options.Json = False,
 ) -> None:
     """List the workers; ends with exit code 3 when there is none."""
-    with Client(gateway) as client:
-        found = client.workers(model or "", timeout=timeout)
+    found = call(gateway, lambda client: client.workers(model or "", timeout=timeout))
     if as_json:
         print_json(found)
     elif found:

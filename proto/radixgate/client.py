@@ -6,6 +6,9 @@
 
 Failures raise the classes of `radixgate.errors`. `timeout` is in seconds, for the whole call. A
 stream that is closed, or dropped, cancels its request at the worker.
+
+Where Ctrl-C shall end a call but not the program, take `AsyncClient`: `asyncio.run` makes a
+cancellation of it. A KeyboardInterrupt may strike inside grpc and leave one of its locks taken.
 """
 
 # ruff: noqa: ASYNC109 - a gRPC deadline also ends the work at the other side, asyncio.timeout does not

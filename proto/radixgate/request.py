@@ -1,13 +1,17 @@
 """Builds the requests that clients send, from plain Python values.
 
 Values are checked by the gateway, not here: one place decides what is valid, for every language.
+What no message can carry fails here, in the way that the gateway would: with `InvalidRequest`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
+import grpc
 from google.protobuf.message import Message
 
+from radixgate.errors import InvalidRequest
 from radixgate.prefix import pack_tokens
 from radixgate.v1.gateway_pb2 import ChatMessage, ChatRequest, RouteRequest
 from radixgate.v1.generate_pb2 import GenerateRequest, Sampling, Scope, Stopping
@@ -57,15 +61,16 @@ def generate_request(prompt: Prompt, **options: Unpack[Options]) -> GenerateRequ
     """A request to continue `prompt`.
 
     Raises:
-        ValueError: an option does not exist, or a value does not fit its field at all, such as a
-            negative token id.
+        InvalidRequest: an option does not exist, or a value does not fit its field at all, such as
+            a negative token id.
         TypeError: a value has the wrong type.
     """
     request = GenerateRequest(**_fields(options))
-    if isinstance(prompt, str):
-        request.text = prompt
-    else:
-        request.packed = prompt if isinstance(prompt, bytes) else pack_tokens(prompt)
+    with _named("prompt"):
+        if isinstance(prompt, str):
+            request.text = prompt
+        else:
+            request.packed = prompt if isinstance(prompt, bytes) else pack_tokens(prompt)
     return request
 
 
@@ -73,12 +78,14 @@ def chat_request(messages: Messages, **options: Unpack[Options]) -> ChatRequest:
     """A request for the next message of a chat.
 
     Raises:
-        ValueError: as `generate_request`, or a message has a key besides role and content.
+        InvalidRequest: as `generate_request`, or a message has a key besides role and content.
         TypeError: as `generate_request`.
     """
-    return ChatRequest(
-        messages=[ChatMessage(**message) for message in messages], **_fields(options)
-    )
+    request = ChatRequest(**_fields(options))
+    for index, message in enumerate(messages):
+        with _named(f"messages[{index}]"):
+            request.messages.append(ChatMessage(**message))
+    return request
 
 
 def route_request(
@@ -87,7 +94,7 @@ def route_request(
     """A request for the routing decision about a prompt or a chat.
 
     Raises:
-        ValueError: as `generate_request` and `chat_request`.
+        InvalidRequest: as `generate_request` and `chat_request`.
         TypeError: not exactly one of `prompt` and `messages` is given, or as `generate_request`.
     """
     if prompt is not None and messages is None:
@@ -99,16 +106,29 @@ def route_request(
 
 def _fields(options: Options) -> dict[str, Any]:
     """Options as the fields that `GenerateRequest` and `ChatRequest` share."""
-    left: dict[str, Any] = dict(options)
-    if isinstance(left.get("stop"), str):
-        left["stop"] = [left["stop"]]
-    groups = {
-        group: message(
-            **{
-                name: left.pop(name)
-                for name in left.keys() & message.DESCRIPTOR.fields_by_name.keys()
-            }
-        )
-        for group, message in _GROUPS.items()
-    }
-    return left | groups
+    given: dict[str, Any] = dict(options)
+    if isinstance(given.get("stop"), str):
+        given["stop"] = [given["stop"]]
+    fields: dict[str, Any] = {group: kind() for group, kind in _GROUPS.items()}
+    for name, value in given.items():
+        group = next((group for group, kind in _GROUPS.items() if _has(kind, name)), None)
+        with _named(name):
+            if group:
+                fields[group].MergeFrom(_GROUPS[group](**{name: value}))
+            else:
+                fields[name] = getattr(GenerateRequest(**{name: value}), name)
+    return fields
+
+
+def _has(kind: type[Message], field: str) -> bool:
+    return field in kind.DESCRIPTOR.fields_by_name
+
+
+@contextmanager
+def _named(field: str) -> Iterator[None]:
+    """A value that `field` cannot hold at all fails with the name of the field."""
+    try:
+        yield
+    except ValueError as error:
+        message = f"{field}: {error}"
+        raise InvalidRequest(message, grpc.StatusCode.INVALID_ARGUMENT) from error

@@ -74,12 +74,14 @@ class GatewayDouble(GatewayServicer):
     unary_error: tuple[grpc.StatusCode, str] | None = None
     listed: list[WorkerInfo] = field(default_factory=lambda: [WORKER])
     requests: list[Any] = field(default_factory=list)
+    asked: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
     address: str = ""
 
     def Generate(self, request: Any, context: Any) -> Iterator[GenerateResponse]:
         self.requests.append(request)
         context.add_callback(self.cancelled.set)
+        self.asked.set()
         for step in list(self.script):
             if isinstance(step, Hang):
                 self.cancelled.wait()

@@ -1,4 +1,5 @@
 import pytest
+from radixgate.errors import InvalidRequest
 from radixgate.prefix import pack_tokens
 from radixgate.request import chat_request, generate_request, route_request
 from radixgate.v1.gateway_pb2 import ChatMessage
@@ -62,11 +63,22 @@ def test_route_takes_a_prompt_or_messages() -> None:
 
 
 def test_values_that_no_field_can_hold() -> None:
-    with pytest.raises(ValueError, match="temprature"):
+    with pytest.raises(InvalidRequest, match="temprature"):
         generate_request("hi", temprature=1)  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="outside"):
+    with pytest.raises(InvalidRequest, match="outside"):
         generate_request([-1])
-    with pytest.raises(ValueError, match="out of range"):
+    with pytest.raises(InvalidRequest, match=r"max_tokens: .*out of range"):
         generate_request("hi", max_tokens=-1)
-    with pytest.raises(ValueError, match="name"):
+    with pytest.raises(InvalidRequest, match=r"messages\[0\]: .*name"):
         chat_request([{"role": "user", "name": "x"}])
+
+
+@pytest.mark.parametrize("field", ["model", "tenant", "stop"])
+def test_text_that_is_not_unicode_fails_with_its_field(field: str) -> None:
+    broken = b"\xff".decode(errors="surrogateescape")
+    with pytest.raises(InvalidRequest, match=rf"{field}: .*surrogates"):
+        generate_request("hi", **{field: broken})  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=r"prompt: .*surrogates"):
+        generate_request(broken)
+    with pytest.raises(InvalidRequest, match=r"messages\[0\]: .*surrogates"):
+        chat_request([{"role": "user", "content": broken}])
