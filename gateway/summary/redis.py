@@ -118,7 +118,7 @@ async def embedded_server() -> AsyncIterator[str]:
         process = await _start(program, Path(directory))
         keeper = asyncio.create_task(_keep_running(process, program, Path(directory)))
         try:
-            yield f"unix://{_socket(Path(directory))}"
+            yield _url(Path(directory))
         finally:
             keeper.cancel()
             with suppress(asyncio.CancelledError):
@@ -158,6 +158,10 @@ def _socket(directory: Path) -> Path:
     return directory / "redis.sock"
 
 
+def _url(directory: Path) -> str:
+    return f"unix://{_socket(directory)}"
+
+
 async def _start(program: str, directory: Path) -> Process:
     log = directory / "log"
     options = {
@@ -184,16 +188,19 @@ async def _start(program: str, directory: Path) -> Process:
     )
     try:
         async with asyncio.timeout(START_SECONDS):
-            await _answers(process, _socket(directory))
+            await _answers(process, _url(directory))
     except (TimeoutError, RedisSetupError) as error:
         await _stop(process)
         said = log.read_text()[-2_000:] if log.exists() else "nothing"
         raise RedisSetupError(f"{program} did not start; its log says:\n{said}") from error
+    except BaseException:
+        await _stop(process)
+        raise
     return process
 
 
-async def _answers(process: Process, socket: Path) -> None:
-    async with Redis(unix_socket_path=str(socket)) as redis:
+async def _answers(process: Process, url: str) -> None:
+    async with connect(url) as redis:
         while process.returncode is None:
             with suppress(RedisError):
                 await redis.ping()
@@ -208,7 +215,10 @@ async def _keep_running(process: Process, program: str, directory: Path) -> None
             status = await process.wait()
             logger.error("embedded Redis ended with status %s; starting an empty one", status)
             await asyncio.sleep(RESTART_SECONDS)
-            process = await _start(program, directory)
+            try:
+                process = await _start(program, directory)
+            except RedisSetupError as error:
+                logger.warning("embedded Redis does not come back, trying again: %s", error)
     finally:
         await _stop(process)
 

