@@ -50,6 +50,11 @@ class FleetWorker:
         return self.registration.address
 
     @property
+    def kv_tokens(self) -> int:
+        """Tokens of prompt and output that its KV memory holds when nothing else runs."""
+        return self.registration.num_blocks * self.registration.block_size
+
+    @property
     def draining(self) -> bool:
         """Finishing what it has; takes nothing new."""
         return self.load is not None and self.load.draining

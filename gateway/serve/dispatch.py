@@ -62,21 +62,17 @@ class Dispatcher:
         """Everyone who may serve the request, best first; nobody that `without` names.
 
         Raises:
-            RefusedError: UNAVAILABLE, there is no one.
+            RefusedError: FAILED_PRECONDITION, the prompt is too long for the KV memory of every
+                worker; UNAVAILABLE, there is no one now.
         """
-        now = self._clock()
+        now, tokens = self._clock(), prepared.prompt.tokens
         candidates = [
-            worker for worker in self._fleet.candidates(prepared.model) if worker.id not in without
+            worker
+            for worker in self._fleet.candidates(prepared.model)
+            if worker.id not in without and worker.kv_tokens > tokens
         ]
         if not candidates:
-            workers = "; ".join(
-                f"{worker.id}: {'failed' if worker.id in without else worker.belief(now).reason}"
-                for worker in self._fleet.workers(prepared.model)
-            )
-            raise RefusedError(
-                StatusCode.UNAVAILABLE,
-                f"no worker of model {prepared.model!r} can take a request now: {workers}",
-            )
+            raise self._nobody(prepared, without, now)
         with self._metrics.routing_seconds.time():
             return self._router_of(prepared.model).estimate(prepared.prompt, candidates, now)
 
@@ -113,6 +109,31 @@ class Dispatcher:
                 failed[worker.id] = refused
         *_, last = failed.values()
         raise RefusedError(last.code, "; ".join(refused.message for refused in failed.values()))
+
+    def _nobody(self, prepared: Prepared, without: frozenset[str], now: float) -> RefusedError:
+        """Why no worker is a candidate."""
+        tokens, workers = prepared.prompt.tokens, self._fleet.workers(prepared.model)
+        largest = max(workers, key=lambda worker: worker.kv_tokens, default=None)
+        if largest is not None and largest.kv_tokens <= tokens:
+            return RefusedError(
+                StatusCode.FAILED_PRECONDITION,
+                f"prompt: {tokens} tokens leave no room for output in the KV memory of any worker"
+                f" of model {prepared.model!r}; the largest, {largest.id}, holds"
+                f" {largest.kv_tokens} tokens; give it more (--kv-memory)",
+            )
+
+        def why(worker: FleetWorker) -> str:
+            if worker.id in without:
+                return "failed"
+            if worker.kv_tokens <= tokens:
+                return f"its KV memory of {worker.kv_tokens} tokens is too small for {tokens}"
+            return "draining" if worker.draining else worker.belief(now).reason
+
+        reasons = "; ".join(f"{worker.id}: {why(worker)}" for worker in workers)
+        return RefusedError(
+            StatusCode.UNAVAILABLE,
+            f"no worker of model {prepared.model!r} can take a request now: {reasons}",
+        )
 
     async def _attempt(
         self, prepared: Prepared, choice: Choice, write: Write, deadline: float | None

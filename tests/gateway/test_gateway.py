@@ -146,6 +146,43 @@ async def test_what_a_worker_refuses_is_refused_in_its_words(valkey: Valkey) -> 
         assert sum(len(worker.requests) for worker in workers) == 1
 
 
+async def test_a_prompt_goes_only_where_its_kv_fits(valkey: Valkey) -> None:
+    small = ScriptedWorker("small", make_card(num_blocks=len(PROMPT) // 4 // 16))
+    large = ScriptedWorker("large", make_card())
+    async with serving(valkey) as client, working(client, small):
+        error = await client.failure()
+        assert error.code() is StatusCode.FAILED_PRECONDITION
+        for word in ("640 tokens", "small", "--kv-memory"):
+            assert word in str(error.details())
+        async with working(client, large):
+            large.load.backlog_tokens = 50_000  # so that only its memory speaks for it
+            for _ in range(3):
+                assert (await client.generate())[0].started.worker == "large"
+            short = GenerateRequest(packed=PROMPT[: 4 * 639])
+
+            async def preferred() -> bool:
+                return (await client.generate(short))[0].started.worker == "small"
+
+            await until(preferred)
+
+            large.load.draining = True
+
+            async def unavailable() -> bool:
+                explain = client.gateway.Explain(RouteRequest(generate=REQUEST))
+                try:
+                    await explain
+                except grpc.aio.AioRpcError as error:
+                    details = str(error.details())
+                    return (
+                        error.code() is StatusCode.UNAVAILABLE
+                        and "small: its KV memory of 640 tokens" in details
+                        and "large: draining" in details
+                    )
+                return False
+
+            await until(unavailable)
+
+
 async def test_bad_requests_and_unknown_models(valkey: Valkey) -> None:
     a = ScriptedWorker("a", make_card("first"))
     async with serving(valkey) as client:
