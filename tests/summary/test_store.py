@@ -16,6 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from radixgate.v1.sync_pb2 import Snapshot
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from gateway.summary.pool import Pool
 from gateway.summary.reader import PoolReader
@@ -390,3 +391,26 @@ async def test_malformed_hashes_are_an_error_and_change_nothing(valkey: Valkey) 
         with pytest.raises(ValueError, match="prefix hashes: 7 bytes"):
             await it.store.stage("a", epoch, Snapshot(hashes=b"1234567"))
         await it.check()
+
+
+@pytest.mark.parametrize(
+    "away", [["REPLICAOF", "127.0.0.1", "1"], ["CONFIG", "SET", "maxmemory", "1"]]
+)
+async def test_a_redis_that_may_not_write_gives_no_verdict(
+    own_valkey: Valkey, away: list[str]
+) -> None:
+    """A verdict would be taken for the truth: that no one is registered, say."""
+    async with connect(own_valkey.url) as redis:
+        store = SummaryStore(redis, "m", LEASE_MS)
+        await store.register(values.hello("a", 2, model="m"))
+        await redis.execute_command(*away)
+        for worker, epoch in (("a", 2), ("a", 1), ("unknown", 1)):
+            for report in (
+                store.register(values.hello(worker, epoch, model="m")),
+                store.apply(worker, epoch, values.delta(1, [], [1])),
+                store.load(worker, epoch, values.load(0, [])),
+                store.stage(worker, epoch, values.snapshot(0, [], 1)[0]),
+                store.leave(worker, epoch, departed=True),
+            ):
+                with pytest.raises(RedisError, match=r"read only replica|maxmemory"):
+                    await report

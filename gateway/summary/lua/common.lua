@@ -1,5 +1,7 @@
+#!lua
 -- Put before each of the other scripts. A script changes one worker of one pool, all or nothing:
--- it checks first and writes after, since Redis does not undo a script that fails half way.
+-- it checks first and writes after, since Redis does not undo a script that fails half way. The
+-- first line lets Redis refuse a script before it starts when it may not write: read-only, or full.
 --
 -- KEYS[1] is the pool, "radixgate:{model}"; all keys of a pool share that hash tag, so they are
 -- in one slot. ARGV: worker, epoch as 20 digits (so that text order is number order), lease in ms.
