@@ -3,6 +3,9 @@
 from asyncio import Task, create_task, gather
 
 import grpc.aio
+from grpc import StatusCode
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
 OPTIONS = (
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
@@ -14,6 +17,9 @@ OPTIONS = (
 )
 CLOSING_GRACE = 60.0
 """Seconds that calls may go on after their worker left: a draining worker finishes its streams."""
+
+PROBE_SECONDS = 1.0
+NO_ANSWER = {StatusCode.DEADLINE_EXCEEDED, StatusCode.UNAVAILABLE}
 
 
 class Channels:
@@ -34,9 +40,17 @@ class Channels:
     def keep(self, addresses: set[str]) -> None:
         """Close all channels to other addresses, each as soon as its calls have ended."""
         for address in self._open.keys() - addresses:
-            closing = create_task(self._open.pop(address).close(CLOSING_GRACE))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._track(create_task(self._open.pop(address).close(CLOSING_GRACE)))
+
+    def end_if_dead(self, address: str) -> None:
+        """The worker there went silent: end its calls at once, unless it still answers.
+
+        A process that hangs, or a machine that is gone, breaks no connection, so its calls would
+        wait for long. A worker that only cannot report finishes its streams.
+        """
+        channel = self._open.pop(address, None)
+        if channel is not None:
+            self._track(create_task(_close_silent(channel)))
 
     async def close(self) -> None:
         """Close all, and end the calls that still run."""
@@ -46,3 +60,17 @@ class Channels:
         await gather(*closing, return_exceptions=True)
         await gather(*(channel.close() for channel in self._open.values()))
         self._open.clear()
+
+    def _track(self, closing: Task[None]) -> None:
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+async def _close_silent(channel: grpc.aio.Channel) -> None:
+    grace: float | None = CLOSING_GRACE
+    try:
+        await HealthStub(channel).Check(HealthCheckRequest(), timeout=PROBE_SECONDS)
+    except grpc.aio.AioRpcError as error:
+        if error.code() in NO_ANSWER:
+            grace = None
+    await channel.close(grace)

@@ -15,13 +15,13 @@ UPKEEP_SECONDS = 0.2
 async def keep_up(fleet: Fleet, pools: Pools, channels: Channels) -> None:
     """Run until cancelled."""
     while True:
-        drop_expired(fleet, pools)
+        drop_expired(fleet, pools, channels)
         channels.keep(fleet.addresses())
         await asyncio.sleep(UPKEEP_SECONDS)
 
 
-def drop_expired(fleet: Fleet, pools: Pools) -> None:
-    """Drop every worker whose lease passed while news of it could have arrived."""
+def drop_expired(fleet: Fleet, pools: Pools, channels: Channels) -> None:
+    """Drop every worker whose lease passed while news of it could have arrived, and its calls."""
     for pool in pools:
         if pool.problem:
             fleet.freeze(pool.model)
@@ -29,4 +29,7 @@ def drop_expired(fleet: Fleet, pools: Pools) -> None:
             fleet.thaw(pool.model)
     for model, departed in fleet.expired():
         logger.warning("worker %s of %s is lost: its lease passed", departed.worker, model)
+        worker = fleet.get(model, departed.worker)
         pools.get(model).take(departed)
+        if worker is not None:
+            channels.end_if_dead(worker.address)

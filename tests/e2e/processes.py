@@ -135,12 +135,14 @@ class Fleet:
             command += ["--redis", f"redis://127.0.0.1:{redis_port}"]
         return self._add(f"gateway-{port}", command, "gateway ready on ")
 
-    def worker(self, name: str, model: Path, gateways: Sequence[int], *options: str) -> Process:
-        """A worker that reports to the gateways at those ports."""
+    def worker(
+        self, name: str, model: Path, gateways: Sequence[int], *options: str, log: str = ""
+    ) -> Process:
+        """A worker that reports to the gateways at those ports; `log` where ids are equal."""
         addresses = ",".join(f"127.0.0.1:{port}" for port in gateways)
         command = _radixgate("worker", "--model", str(model), "--gateway", addresses)
         command += ["--worker-id", name, "--port", str(free_port()), "--threads", "1", *options]
-        return self._add(f"worker-{name}", command, "worker ready on ")
+        return self._add(log or f"worker-{name}", command, "worker ready on ")
 
     def stop(self) -> None:
         """End all parts, newest first."""

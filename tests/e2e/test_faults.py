@@ -2,15 +2,17 @@
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
 import pytest
 from radixgate.client import Client
 from radixgate.digest import SetDigest
+from radixgate.errors import InvalidRequest
 
 from tests.e2e.load import Load, prompts
 from tests.e2e.processes import Fleet, free_port, wait_until
-from tests.e2e.truth import mirrored, summaries, true_summaries
+from tests.e2e.truth import held, mirrored, summaries, true_summaries
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +68,38 @@ async def test_a_killed_worker_is_forgotten_and_costs_no_request_its_status(
     # Only what was streaming from the killed worker may have ended, each with a clear status.
     assert set(counts) <= {"OK", "UNAVAILABLE"}
     assert counts["UNAVAILABLE"] <= 4, counts
+
+
+async def test_a_hung_worker_holds_up_no_request_for_longer_than_its_lease(
+    fleet: Fleet, tiny_llama: Path, vocab: int
+) -> None:
+    redis_port, ports = free_port(), [free_port(), free_port()]
+    fleet.redis(redis_port).start()
+    for port in ports:
+        fleet.gateway(port, redis_port, *LEASE).start()
+    workers = [fleet.worker(name, tiny_llama, ports) for name in ("a", "b")]
+    for worker in workers:
+        worker.start()
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    for address in addresses:
+        await asyncio.to_thread(
+            wait_until, lambda at=address: len(mirrored(at)) == 2, 10, f"{address} knows both"
+        )
+
+    load = Load(addresses, prompts(vocab))
+    await load.count(30)
+    workers[0].signal(signal.SIGSTOP)
+    try:
+        # Some of it after the lease and the probe, on the other worker, while this one still hangs.
+        async with asyncio.timeout(10):
+            await load.count(60)
+    finally:
+        workers[0].signal(signal.SIGCONT)
+    await load.count(30)
+    counts = await load.stop()
+    assert set(counts) <= {"OK", "UNAVAILABLE"}
+    assert counts["UNAVAILABLE"] <= 4, counts
+    await asyncio.to_thread(all_agree, addresses, redis_port, tiny_llama.name)
 
 
 async def test_a_redis_that_comes_back_empty_holds_the_truth_again(
@@ -141,6 +175,58 @@ async def test_a_killed_gateway_hands_its_workers_to_the_other(
     assert set(await load.stop()) == {"OK"}
     await asyncio.to_thread(all_agree, [survivor], redis_port, tiny_llama.name)
     assert set(mirrored(survivor)) == before, "a worker was taken for a new one"
+
+
+def test_of_two_processes_with_one_id_the_later_serves(fleet: Fleet, tiny_llama: Path) -> None:
+    port = free_port()
+    fleet.gateway(port, None, *LEASE).start()
+    first = fleet.worker("a", tiny_llama, [port]).start()
+    with Client(f"127.0.0.1:{port}") as client:
+        (old,) = wait_until(client.workers, 10, "the first is known")
+        second = fleet.worker("a", tiny_llama, [port], log="worker-a-again").start()
+        wait_until(lambda: client.workers()[0].epoch > old.epoch, 10, "the second has its place")
+        wait_until(
+            lambda: "do two processes use this worker id" in first.output(), 10, "the first is told"
+        )
+        assert len(client.workers()) == 1
+        (new,) = client.workers()
+        answer = client.generate(list(range(8, 108)), max_tokens=2, timeout=30).result()
+        assert len(answer.ids) > 0
+        assert held(new.address), "the answer did not come from the second"
+        assert not held(old.address)
+        assert second.alive
+
+
+def test_two_models_are_served_side_by_side(
+    fleet: Fleet, tiny_llama: Path, tiny_qwen3: Path
+) -> None:
+    port, models = free_port(), [tiny_llama, tiny_qwen3]
+    fleet.gateway(port).start()
+    for model in models:
+        fleet.worker("same-id", model, [port], log=f"worker-of-{model.name}").start()
+    names = sorted(model.name for model in models)
+    prompt = list(range(8, 208))
+    with Client(f"127.0.0.1:{port}") as client:
+        wait_until(lambda: len(client.workers()) == len(models), 10, "both workers are known")
+        with pytest.raises(InvalidRequest, match=", ".join(names)):
+            client.generate(prompt, timeout=30).result()
+        answers = {
+            name: client.generate(
+                prompt, model=name, temperature=0, max_tokens=8, ignore_eos=True, timeout=30
+            ).result()
+            for name in names
+        }
+        for name in names:
+            wait_until(
+                lambda name=name: (
+                    client.explain(prompt, model=name).candidates[0].matched_tokens == 192
+                ),
+                5,
+                f"{name} holds its own prompt",
+            )
+    first, second = answers.values()
+    assert first.ids != second.ids, "one model answered for both"
+    assert first.started.cached_tokens == second.started.cached_tokens == 0
 
 
 def all_agree(gateways: list[str], redis_port: int, model: str) -> None:
