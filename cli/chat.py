@@ -11,6 +11,7 @@ from radixgate.request import Options
 from rich.markup import escape
 
 from cli import options
+from cli.calls import run
 from cli.generate import echo
 from cli.output import notes, summary
 
@@ -81,15 +82,15 @@ def chat(
         salt=salt,
     )
     with asyncio.Runner() as runner:
-        client = runner.run(_client(gateway))
+        client = run(runner, _client(gateway))
         try:
-            models = runner.run(client.models(timeout=10))
+            models = run(runner, client.models(timeout=10))
             if sys.stdin.isatty():
                 names = model or ", ".join(found.model for found in models) or "no model yet"
                 notes.print(f"[bold]{escape(names)}[/] at {gateway}\n[dim]{HELP}[/]")
             _converse(runner, Conversation(client, system, request))
         finally:
-            runner.run(client.close())
+            run(runner, client.close())
 
 
 async def _client(gateway: str) -> AsyncClient:
@@ -97,10 +98,7 @@ async def _client(gateway: str) -> AsyncClient:
 
 
 def _converse(runner: asyncio.Runner, conversation: Conversation) -> None:
-    """Read lines and answer them until there are no more; Ctrl-C never ends it.
-
-    NOTE: the runner turns Ctrl-C into a cancellation, see `cli.calls` for why.
-    """
+    """Read lines and answer them until there are no more; Ctrl-C never ends it."""
     while True:
         try:
             line = _read_line()
@@ -133,7 +131,7 @@ def _handle(runner: asyncio.Runner, conversation: Conversation, line: str) -> No
         notes.print(f"no command {line}: {HELP}", style="dim", markup=False)
     elif line:
         try:
-            outcome = runner.run(conversation.ask(line))
+            outcome = run(runner, conversation.ask(line))
         except RadixgateError as error:
             notes.print(str(error), style="red", markup=False)
         else:
