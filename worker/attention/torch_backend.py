@@ -23,6 +23,7 @@ class TorchAttention:
     ) -> Tensor:
         """See `AttentionBackend.attend`."""
         kv.write(batch.slots, keys, values)
+        queries = kv.keys.rotate_queries(queries)
         output = torch.empty_like(queries)
         starts = batch.query_starts.tolist()
         for sequence, length in enumerate(batch.context_lengths.tolist()):
@@ -33,8 +34,11 @@ class TorchAttention:
 
 
 def _attend_one(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """The last len(queries) tokens of one sequence over all of it; same shape as `queries`."""
-    new, length = len(queries), len(keys)
+    """The last len(queries) tokens of one sequence over all of it; same shape as `queries`.
+
+    Keys and values are [kv_heads, length, head_dim].
+    """
+    new, length = len(queries), keys.shape[1]
     # Row i is position length - new + i and sees the positions up to its own.
     mask = (
         torch.ones(new, length, dtype=torch.bool, device=queries.device).tril(length - new)
@@ -43,8 +47,8 @@ def _attend_one(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> 
     )
     attended = scaled_dot_product_attention(
         queries.transpose(0, 1)[None],
-        keys.transpose(0, 1)[None],
-        values.transpose(0, 1)[None],
+        keys[None],
+        values[None],
         attn_mask=mask,
         is_causal=1 < new == length,
         scale=scale,

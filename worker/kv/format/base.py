@@ -1,7 +1,11 @@
-"""The interface of a KV format: sizes, allocation, and reading and writing the KV of one layer.
+"""The interface of a row format: how the keys or the values of one layer lie in memory.
 
-A slot is one token's place in a layer: block * block_size + offset. Whatever a format adds, such as
-scales, is local to the slot, so that a shared block never changes.
+A row is the head_dim elements of one token and KV head. Every tensor of a format has the layout
+[num_blocks, kv_heads, block_size, ...], so that what attention reads of a block for one head is one
+contiguous run. Whatever a format adds to the elements, such as scales, belongs to its row and lies
+beside it, so that a shared block never changes.
+
+A slot is one token's place in a layer: block * block_size + offset.
 """
 
 from abc import ABC, abstractmethod
@@ -20,80 +24,66 @@ class KVShape(NamedTuple):
     block_size: int
 
 
-class LayerKV(ABC):
-    """The KV of one layer: `num_blocks * block_size` slots."""
+class Rows(ABC):
+    """The keys or the values of one layer. Its tensors are public: fused kernels read them.
+
+    Args:
+        shape: of the model's KV.
+        num_blocks: there is memory for.
+        device: of the memory.
+        dtype: of the compute; rows are written and read in it.
+
+    Raises:
+        ValueError: the format cannot hold rows of this head_dim.
+    """
+
+    def __init__(
+        self, shape: KVShape, num_blocks: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.block_size = shape.block_size
+        self.dtype = dtype
+        self._size = (num_blocks, shape.kv_heads, shape.block_size)
+        self._device = device
+
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All memory there is, [num_blocks, kv_heads, block_size, ...] each."""
 
     @abstractmethod
-    def write(self, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Store the KV of some tokens.
+    def write(self, slots: Tensor, rows: Tensor) -> None:
+        """Store the rows of some tokens.
 
         Args:
-            slots: [tokens] int64; -1 skips the token.
-            keys: [tokens, kv_heads, head_dim], with their positions already in them.
-            values: [tokens, kv_heads, head_dim].
+            slots: [tokens] int64, from 0.
+            rows: [tokens, kv_heads, head_dim].
         """
 
     @abstractmethod
-    def gather(self, blocks: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Read the KV of one sequence, in the dtype of the compute.
+    def gather(self, blocks: Tensor, length: int) -> Tensor:
+        """Read the rows of one sequence, as they were before they were stored.
 
         Args:
             blocks: [at least ceil(length / block_size)] int64, its block table.
             length: tokens wanted.
 
         Returns:
-            Keys and values, [length, kv_heads, head_dim] each.
+            [kv_heads, length, head_dim] of the compute's dtype. Rotated keys stay rotated.
         """
 
+    def rotate_queries(self, queries: Tensor) -> Tensor:
+        """Queries [..., head_dim] for dot products with these rows, which may be rotated."""
+        return queries
 
-class KVFormat(ABC):
-    """How KV is kept in memory.
+    def _allocate(self, *row: int, dtype: torch.dtype) -> Tensor:
+        """Zeros: `row` elements for each slot and KV head."""
+        return torch.zeros((*self._size, *row), device=self._device, dtype=dtype)
 
-    Attributes:
-        name: as `--kv-format` and the model card name it.
-    """
+    def _put(self, memory: Tensor, slots: Tensor, rows: Tensor) -> None:
+        """Into `memory`, `rows` [tokens, kv_heads, ...] at `slots`."""
+        memory[slots // self.block_size, :, slots % self.block_size] = rows
 
-    name: str
-
-    @abstractmethod
-    def bytes_per_block(self, shape: KVShape, dtype: torch.dtype) -> int:
-        """Bytes of one block over all layers, keys and values, for a compute dtype."""
-
-    @abstractmethod
-    def allocate(
-        self, shape: KVShape, num_blocks: int, device: torch.device, dtype: torch.dtype
-    ) -> list[LayerKV]:
-        """Memory for `num_blocks` blocks, one `LayerKV` a layer."""
-
-    def blocks_in(
-        self, budget_bytes: int, shape: KVShape, dtype: torch.dtype, at_least: int = 1
-    ) -> int:
-        """Blocks that `budget_bytes` pay for.
-
-        Raises:
-            ValueError: fewer than `at_least`, what one sequence needs.
-        """
-        each = self.bytes_per_block(shape, dtype)
-        num_blocks = budget_bytes // each
-        if num_blocks < at_least:
-            raise ValueError(
-                f"KV memory of {budget_bytes} bytes holds {num_blocks} blocks of "
-                f"{shape.block_size} tokens in format {self.name}; "
-                f"at least {at_least} blocks, {at_least * each} bytes, are needed"
-            )
-        return num_blocks
-
-
-def written(slots: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-    """`slots` and the rows that belong to them, without those to skip (slot -1)."""
-    kept = slots >= 0
-    if bool(kept.all()):
-        return slots, *rows
-    return slots[kept], *(row[kept] for row in rows)
-
-
-def paged(memory: Tensor, block_size: int, blocks: Tensor, length: int) -> Tensor:
-    """From `memory` [slots, ...], the first `length` of the sequence with the table `blocks`."""
-    needed = blocks[: -(-length // block_size)]
-    by_block = memory.view(-1, block_size, *memory.shape[1:])
-    return by_block.index_select(0, needed).flatten(0, 1)[:length]
+    def _take(self, memory: Tensor, blocks: Tensor, length: int) -> Tensor:
+        """From `memory`, [kv_heads, length, ...] of the sequence with the table `blocks`."""
+        needed = blocks[: -(-length // self.block_size)]
+        return memory.index_select(0, needed).transpose(0, 1).flatten(1, 2)[:, :length]
