@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from radixgate.client import AsyncClient
@@ -19,15 +20,20 @@ from tests.contract.gateway_double import GatewayDouble, Hang, answer
 TURNS = 150
 
 
-def interrupt() -> None:
-    """Ctrl-C, to the main thread."""
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Sends Ctrl-C to the main thread, where it is ignored unless a call is running."""
     ident = threading.main_thread().ident
     assert ident
-    signal.pthread_kill(ident, signal.SIGINT)
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    yield partial(signal.pthread_kill, ident, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow
-def test_the_turn_after_a_ctrl_c_is_answered_whenever_it_comes(gateway: GatewayDouble) -> None:
+def test_the_turn_after_a_ctrl_c_is_answered_whenever_it_comes(
+    gateway: GatewayDouble, interrupt: Callable[[], None]
+) -> None:
     async def connect() -> AsyncClient:
         return AsyncClient(gateway.address)
 
@@ -39,27 +45,20 @@ def test_the_turn_after_a_ctrl_c_is_answered_whenever_it_comes(gateway: GatewayD
         client = run(runner, connect())
         for _ in range(TURNS):
             timers = [threading.Timer(moments.uniform(0, 0.03), interrupt) for _ in range(2)]
+            for timer in timers:
+                timer.start()
             try:
-                for timer in timers:
-                    timer.start()
                 outcomes.add(run(runner, Conversation(client, None, Options()).ask("one")))
             except KeyboardInterrupt:
-                outcomes.add("before")
-            await_quietly(timers)
+                outcomes.add("cancelled before or after the stream")
+            for timer in timers:
+                timer.join()
             conversation = Conversation(client, None, Options())
             run(runner, conversation.ask("two"))
             assert conversation.messages[-1]["content"] == "".join(words)
         run(runner, client.close())
     assert "stopped" in outcomes
     assert len(outcomes) > 1, "all came in the middle, none at the ends"
-
-
-def await_quietly(timers: list[threading.Timer]) -> None:
-    """Wait for the timers, whatever they interrupt."""
-    while any(timer.is_alive() for timer in timers):
-        with suppress(KeyboardInterrupt):
-            for timer in timers:
-                timer.join()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The threaded engine: requests from one loop, events back to it, and what happens at the end."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from threading import get_ident
 import pytest
 from torch import Tensor
 
-from tests.engine.toys import Bench, expected, request, toy_forward
+from tests.engine.toys import STRIDE, Bench, expected, request, toy_forward
 from worker.attention.base import PagedBatch
 from worker.engine.engine import Engine
 from worker.engine.events import Event, Failed, Finished, Output, Started
@@ -117,3 +118,38 @@ async def test_integrity_is_checked_when_idle(monkeypatch: pytest.MonkeyPatch) -
     async with running(bench) as engine:
         await events(engine, request([1]))
         assert await asyncio.to_thread(checked.wait, 10)
+
+
+async def test_requests_that_go_away_at_any_moment_leave_nothing_behind() -> None:
+    """Cancelled before, while and after they wait, compute, lose their blocks or finish."""
+    chance = random.Random(7)
+    bench = Bench(num_blocks=14, max_running=3, token_budget=12)
+
+    async def visit(engine: Engine, index: int) -> None:
+        shared = list(range(chance.choice([0, STRIDE, 3 * STRIDE])))
+        prompt = [*shared, *[50 + index % 40] * chance.randint(1, 6)]
+        asked = request(prompt, chance.randint(1, 24))
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        ticket = engine.submit(asked, queue.put_nowait)
+        stay = chance.choice([0, 0, 1, 2, 3, 8, 1000])
+        heard: list[Event] = []
+        while len(heard) < stay and not (heard and isinstance(heard[-1], Finished)):
+            heard.append(await queue.get())
+        engine.cancel(ticket)
+        assert not any(isinstance(event, Failed) for event in heard)
+        tokens = [event.token for event in heard if isinstance(event, Output)]
+        assert tokens == expected(prompt, asked.max_tokens)[: len(tokens)]
+
+    async with running(bench) as engine, asyncio.timeout(60):
+        for wave in range(20):
+            await asyncio.gather(*(visit(engine, wave * 20 + index) for index in range(20)))
+        last = await events(engine, request([1]))
+        assert isinstance(last[-1], Finished)
+        assert engine.in_flight == 0
+    bench.core.check_integrity()
+    assert bench.core.idle
+    kv = bench.core.load().kv
+    assert kv.running_blocks == 0
+    assert kv.free_blocks + kv.cached_blocks == kv.total_blocks
+    assert bench.metric("preemptions_total") > 0
+    assert bench.metric("requests_total", outcome="cancelled") > 100

@@ -97,9 +97,13 @@ def test_frequencies_follow_the_probabilities() -> None:
         assert counts[token] / 4000 == pytest.approx(probability, abs=0.03)
 
 
-def test_nan_logits_are_an_error_that_says_where() -> None:
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("broken", [[0, math.nan], [0, math.inf], [-math.inf, -math.inf]])
+def test_broken_logits_are_an_error_that_says_where(
+    broken: list[float], temperature: float
+) -> None:
     with pytest.raises(FloatingPointError, match="position 9"):
-        sample(torch.tensor([0.0, math.nan]), SamplingParams(), 9)
+        sample(torch.tensor(broken), SamplingParams(temperature), 9)
 
 
 def test_infinite_logits_forbid_tokens() -> None:

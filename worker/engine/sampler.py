@@ -31,11 +31,14 @@ def sample(logits: Tensor, params: SamplingParams, position: int) -> int:
         position: of the new token in its sequence, prompt included.
 
     Raises:
-        FloatingPointError: the logits hold a NaN.
+        FloatingPointError: the logits hold a NaN, or have no finite maximum.
     """
     top = logits.max()
-    if top.isnan():
-        raise FloatingPointError(f"the model's logits for position {position} hold NaN")
+    if not top.isfinite():
+        # NOTE: the maximum is NaN where any logit is.
+        raise FloatingPointError(
+            f"the largest of the model's logits for position {position} is {float(top)}"
+        )
     if params.temperature == 0:
         return int(logits.argmax())
 
