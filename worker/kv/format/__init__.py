@@ -1,26 +1,24 @@
 """KV formats: how keys and values are laid out in memory, chosen by name."""
 
 from worker.kv.format.base import KVShape, Rows
-from worker.kv.format.int8 import Int8Rows
-from worker.kv.format.layer import KVFormat, LayerFormat, LayerKV
+from worker.kv.format.int4 import Int4Rows, RotatedInt4Rows
+from worker.kv.format.layer import KVFormat, LayerKV
+from worker.kv.format.names import KEYS, VALUES, by_name
 from worker.kv.format.none import NoneRows
+from worker.kv.format.scaled import Fp8Rows, Int8Rows, ScaledRows
 
-__all__ = ["FORMATS", "Int8Rows", "KVFormat", "KVShape", "LayerKV", "NoneRows", "Rows", "by_name"]
-
-FORMATS: dict[str, KVFormat] = {
-    name: KVFormat(name, LayerFormat(rows, rows))
-    for name, rows in (("none", NoneRows), ("int8", Int8Rows))
-}
-
-
-def by_name(name: str) -> KVFormat:
-    """The format that `--kv-format` names.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    try:
-        return FORMATS[name]
-    except KeyError:
-        known = ", ".join(FORMATS)
-        raise ValueError(f"KV format {name!r} is unknown; there are: {known}") from None
+__all__ = [
+    "KEYS",
+    "VALUES",
+    "Fp8Rows",
+    "Int4Rows",
+    "Int8Rows",
+    "KVFormat",
+    "KVShape",
+    "LayerKV",
+    "NoneRows",
+    "RotatedInt4Rows",
+    "Rows",
+    "ScaledRows",
+    "by_name",
+]

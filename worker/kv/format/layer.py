@@ -4,7 +4,8 @@ Sizes are those of the tensors themselves: what a block costs is read off an all
 no memory.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -59,11 +60,13 @@ class KVFormat:
 
     Args:
         name: as `--kv-format` and the model card name it.
-        layer: the format of every layer.
+        default: the format of every layer,
+        exceptions: but these, by number from 0.
     """
 
     name: str
-    layer: LayerFormat
+    default: LayerFormat
+    exceptions: Mapping[int, LayerFormat] = field(default_factory=dict)
 
     def allocate(
         self, shape: KVShape, num_blocks: int, device: torch.device, dtype: torch.dtype
@@ -73,7 +76,15 @@ class KVFormat:
         Raises:
             ValueError: the format does not fit `shape`.
         """
-        return [self.layer.allocate(shape, num_blocks, device, dtype) for _ in range(shape.layers)]
+        if (last := max(self.exceptions, default=0)) >= shape.layers:
+            raise ValueError(
+                f"KV format {self.name} names layer {last}; "
+                f"the model has layers 0 to {shape.layers - 1}"
+            )
+        return [
+            self.exceptions.get(layer, self.default).allocate(shape, num_blocks, device, dtype)
+            for layer in range(shape.layers)
+        ]
 
     def bytes_per_block(self, shape: KVShape, dtype: torch.dtype) -> int:
         """Bytes of one block over all layers, keys and values, for a compute dtype.
@@ -87,6 +98,16 @@ class KVFormat:
             for rows in layer
             for tensor in rows.tensors
         )
+
+    def bits_per_element(self, shape: KVShape, dtype: torch.dtype) -> float:
+        """Bits that an element of a key or value costs, all scales included, over all layers.
+
+        Raises:
+            ValueError: the format does not fit `shape`.
+        """
+        layers, heads, dim, block_size = shape
+        elements = 2 * layers * heads * dim * block_size
+        return self.bytes_per_block(shape, dtype) * 8 / elements
 
     def blocks_in(
         self, budget_bytes: int, shape: KVShape, dtype: torch.dtype, at_least: int = 1

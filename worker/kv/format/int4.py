@@ -1,0 +1,107 @@
+"""Format `int4`: 4 bits an element, and a scale and a minimum for each group: 5 bits at most sizes.
+
+    element = code * scale + minimum        code from 0 to 15, a group is up to 32 elements
+
+Scales and minima are bfloat16, which has the range of float32 and becomes one by a shift. They are
+rounded outwards, so that codes reach every element of the group, and rounding to nearest leaves an
+element off by at most scale / 2. With the range r of the group and m the magnitude of its minimum,
+
+    scale <= (r + m / 128) / 15 * (1 + 1 / 128)
+
+A group that is not finite reads back as NaN.
+"""
+
+from math import gcd
+
+import torch
+from torch import Tensor
+
+from worker.kv.format.base import KVShape, Rows
+from worker.kv.format.hadamard import hadamard, rotated
+
+_LARGEST_CODE = 15
+_MOST_IN_GROUP = 32
+
+
+class Int4Rows(Rows):
+    """Asymmetric, in groups of consecutive elements.
+
+    Attributes:
+        group: elements of a group: 32, or the largest power of two below it that divides head_dim.
+        packed: [num_blocks, kv_heads, block_size, head_dim / 2] uint8; byte i has the code of
+            element i in its low half and that of element i + head_dim / 2 in its high half.
+        scales: [num_blocks, kv_heads, block_size, head_dim / group] bfloat16.
+        minima: like `scales`.
+    """
+
+    def __init__(
+        self, shape: KVShape, num_blocks: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        super().__init__(shape, num_blocks, device, dtype)
+        if shape.head_dim % 2:
+            raise ValueError(
+                f"KV format int4 keeps two elements in a byte; the model's head_dim is odd, "
+                f"{shape.head_dim}"
+            )
+        self.group = gcd(shape.head_dim, _MOST_IN_GROUP)
+        groups = shape.head_dim // self.group
+        self.packed = self._allocate(shape.head_dim // 2, dtype=torch.uint8)
+        self.scales = self._allocate(groups, dtype=torch.bfloat16)
+        self.minima = self._allocate(groups, dtype=torch.bfloat16)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """See `Rows.tensors`."""
+        return self.packed, self.scales, self.minima
+
+    def write(self, slots: Tensor, rows: Tensor) -> None:
+        """See `Rows.write`."""
+        groups = torch.unflatten(rows.float(), -1, (-1, self.group))
+        minima = _at_most(groups.amin(dim=-1))
+        offsets = groups - minima.float().unsqueeze(-1)
+        scales = -_at_most(-offsets.amax(dim=-1) / _LARGEST_CODE)
+        # NOTE: equal elements may have scale 0; this divisor keeps their codes zeros.
+        divisors = scales.float().clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(-1)
+        codes = (offsets / divisors).round().clamp(0, _LARGEST_CODE).to(torch.uint8)
+        low, high = codes.flatten(-2).chunk(2, dim=-1)
+        self._put(self.packed, slots, low | high << 4)
+        self._put(self.scales, slots, scales)
+        self._put(self.minima, slots, minima)
+
+    def gather(self, blocks: Tensor, length: int) -> Tensor:
+        """See `Rows.gather`."""
+        packed = self._take(self.packed, blocks, length)
+        scales = self._take(self.scales, blocks, length).float().unsqueeze(-1)
+        minima = self._take(self.minima, blocks, length).float().unsqueeze(-1)
+        codes = torch.cat((packed & 15, packed >> 4), dim=-1)
+        groups = torch.unflatten(codes, -1, (-1, self.group)) * scales + minima
+        return groups.flatten(-2).to(self.dtype)
+
+
+class RotatedInt4Rows(Int4Rows):
+    """For keys: a few of their channels are far larger than the rest; rotation spreads them evenly.
+
+    Attributes:
+        rotation: [size, size], what turns each run of `size` elements of a row.
+    """
+
+    def __init__(
+        self, shape: KVShape, num_blocks: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        super().__init__(shape, num_blocks, device, dtype)
+        self.rotation = hadamard(shape.head_dim, device)
+
+    def write(self, slots: Tensor, rows: Tensor) -> None:
+        """See `Rows.write`."""
+        super().write(slots, rotated(rows, self.rotation))
+
+    def rotate_queries(self, queries: Tensor) -> Tensor:
+        """See `Rows.rotate_queries`."""
+        return rotated(queries, self.rotation)
+
+
+def _at_most(numbers: Tensor) -> Tensor:
+    """The largest bfloat16 that is not above each of the float32 `numbers`."""
+    nearest = numbers.bfloat16()
+    below = torch.nextafter(nearest, torch.full_like(nearest, -torch.inf))
+    return torch.where(nearest.float() > numbers, below, nearest)
