@@ -33,6 +33,7 @@ CHUNK_HASHES = 64 * 1024
 MAX_UNACKNOWLEDGED = 1024
 REFUSED_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
+WELCOME_SECONDS = 10.0
 _BACKOFF_SECONDS = 0.1
 _LONGEST_BACKOFF_SECONDS = 5.0
 
@@ -142,33 +143,49 @@ class Reporter:
                 return REFUSED_SECONDS
             code = error.code().name
             _log.warning("reports to gateway %s end: %s: %s", gateway, code, error.details())
+        except TimeoutError:
+            _log.warning("gateway %s takes reports but answers none; trying another", gateway)
         self._failures += 1
         return min(_BACKOFF_SECONDS * 2.0 ** (self._failures - 1), _LONGEST_BACKOFF_SECONDS)
 
     async def _session(self, gateway: str, call: Call) -> None:
-        """One stream, to its end. Raises AioRpcError as the gateway ends it."""
+        """One stream, to its end. Raises AioRpcError as the gateway ends it, TimeoutError when it
+        falls silent."""
         self._resync = False
-        reader: asyncio.Task[None] | None = None
+        tasks: list[asyncio.Task[None]] = []
         try:
             hello = Hello(seq=self._events.reported[0])
             hello.MergeFrom(self._hello)
             await call.write(Report(hello=hello))
-            first = await call.read()
+            async with asyncio.timeout(WELCOME_SECONDS):
+                first = await call.read()
             if not isinstance(first, Ack):
                 return
             _log.info("reporting to gateway %s", gateway)
             self._failures = 0
-            reader = asyncio.create_task(self._read(call))
-            reader.add_done_callback(lambda _: self._wake.set())
-            await self._resume(call, first)
-            await self._report(call, reader)
+            # NOTE: every Load is answered, so a silent gateway hangs; half a lease leaves time to
+            # report to another one before this worker is taken for lost.
+            reader = asyncio.create_task(self._read(call, patience=first.lease_ms / 1000 / 2))
+            writer = asyncio.create_task(self._write(call, first))
+            tasks = [reader, writer]
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if ended == {writer}:
+                await asyncio.wait([reader], timeout=CLOSE_SECONDS)
+            for task in ended:
+                await task
         except asyncio.InvalidStateError:
             # NOTE: what grpc raises on a write after the gateway has ended the stream with OK.
             _log.info("gateway %s has ended the stream", gateway)
         finally:
-            if reader:
-                reader.cancel()
+            for task in tasks:
+                task.cancel()
             call.cancel()
+
+    async def _write(self, call: Call, first: Ack) -> None:
+        """Send what `first` says is missing, then reports, until the worker closes."""
+        await self._resume(call, first)
+        await self._report(call)
+        await call.done_writing()
 
     async def _resume(self, call: Call, ack: Ack) -> None:
         """Start from what the gateways hold."""
@@ -179,11 +196,11 @@ class Reporter:
         for delta in missing:
             await call.write(Report(delta=delta))
 
-    async def _report(self, call: Call, reader: asyncio.Task[None]) -> None:
-        """Send changes soon and Loads steadily until `reader` ends or the worker closes."""
+    async def _report(self, call: Call) -> None:
+        """Send changes soon and Loads steadily until the worker closes."""
         loop = asyncio.get_running_loop()
         self.tell_load()
-        while not reader.done():
+        while True:
             self._wake.clear()
             closing = self._closing.is_set()
             await self._send_changes(call)
@@ -191,8 +208,6 @@ class Reporter:
                 await call.write(Report(load=self._make_load()))
                 self._next_load = loop.time() + LOAD_SECONDS
             if closing:
-                await call.done_writing()
-                await asyncio.wait([reader], timeout=CLOSE_SECONDS)
                 return
             try:
                 async with asyncio.timeout_at(self._next_load):
@@ -200,10 +215,14 @@ class Reporter:
                     await asyncio.sleep(COALESCE_SECONDS)
             except TimeoutError:
                 continue
-        await reader
 
-    async def _read(self, call: Call) -> None:
-        while isinstance(ack := await call.read(), Ack):
+    async def _read(self, call: Call, patience: float) -> None:
+        """Take Acks to the end of the stream. Raises TimeoutError after `patience` without one."""
+        while True:
+            async with asyncio.timeout(patience):
+                ack = await call.read()
+            if not isinstance(ack, Ack):
+                return
             if ack.action == Ack.ACTION_RESYNC:
                 _log.info("the gateway asks for a snapshot: %s", ack.message)
                 self._resync = True

@@ -74,10 +74,8 @@ class Session:
     async def _take_load(self, load: Load) -> Ack | None:
         self._draining = load.draining
         outcome = await self._pool.write(lambda sink: sink.load(self._worker, self._epoch, load))
-        if outcome.verdict is Verdict.OK:
-            return None
         if outcome.verdict is Verdict.RESYNC and self._awaits_snapshot:
-            return None
+            return self._ack(Ack.ACTION_CONTINUE, outcome.seq)
         return await self._answer(outcome)
 
     async def _take_snapshot(self, snapshot: Snapshot) -> Ack | None:

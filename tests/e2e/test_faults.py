@@ -154,8 +154,9 @@ async def test_two_gateways_agree_on_summaries_and_on_choices(
         assert chosen[0][1] >= 256, "the prompt is not cached; the test would show nothing"
 
 
-async def test_a_killed_gateway_hands_its_workers_to_the_other(
-    fleet: Fleet, tiny_llama: Path, vocab: int
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+async def test_the_workers_of_a_gateway_that_dies_or_hangs_turn_to_the_other(
+    fleet: Fleet, tiny_llama: Path, vocab: int, fault: signal.Signals
 ) -> None:
     redis_port, ports = free_port(), [free_port(), free_port()]
     fleet.redis(redis_port).start()
@@ -170,9 +171,14 @@ async def test_a_killed_gateway_hands_its_workers_to_the_other(
     load = Load([survivor], prompts(vocab))
     await load.count(30)
     before = set(mirrored(survivor))
-    gateways[0].kill()
-    await load.count(30)
+    gateways[0].signal(fault)
+    known = []
+    for _ in range(2 * round(LEASE_SECONDS)):
+        await load.count(10)
+        await asyncio.sleep(0.5)
+        known.append(len(mirrored(survivor)))
     assert set(await load.stop()) == {"OK"}
+    assert set(known) == {2}, "a healthy worker was taken for lost"
     await asyncio.to_thread(all_agree, [survivor], redis_port, tiny_llama.name)
     assert set(mirrored(survivor)) == before, "a worker was taken for a new one"
 

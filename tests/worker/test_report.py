@@ -21,6 +21,9 @@ from worker.kv.events import Held, KvEvents, Reason
 from worker.report import Reporter, Unacknowledged, snapshots
 
 
+LEASE_MS = 3_000
+
+
 class Gateway(KvSyncServicer):
     """Holds one worker's summary."""
 
@@ -32,6 +35,7 @@ class Gateway(KvSyncServicer):
         self.deltas = self.snapshots = self.ended = 0
         self.refusal: str | None = None
         self.acknowledges = True
+        self.silent = False
         self._staged: set[int] = set()
         self._changed = asyncio.Event()
 
@@ -42,7 +46,7 @@ class Gateway(KvSyncServicer):
                     self.hellos.append(report.hello)
                     self._changed.set()
                     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, self.refusal)
-                if ack := self._take(report):
+                if (ack := self._take(report)) and not self.silent:
                     await context.write(ack)
                 self._changed.set()
         finally:
@@ -53,14 +57,16 @@ class Gateway(KvSyncServicer):
         match report.WhichOneof("report"):
             case "hello":
                 self.hellos.append(report.hello)
-                return Ack(action=Ack.ACTION_CONTINUE, seq=self.seq)
+                return self._continue(self.seq)
             case "delta":
                 return self._apply(report.delta)
             case "snapshot":
                 return self._stage(report.snapshot)
             case "load":
                 self.loads.append(report.load)
-                return None if report.load.seq == self.seq else self._resync()
+                if report.load.seq != self.seq:
+                    return self._resync()
+                return self._continue(self.seq if self.acknowledges else 0)
 
     def _apply(self, delta: Delta) -> Ack | None:
         if delta.seq != self.seq + 1:
@@ -75,7 +81,7 @@ class Gateway(KvSyncServicer):
         self.deltas += 1
         digest = SetDigest.of(self.held)
         assert (delta.digest.count, delta.digest.xor) == (digest.count, digest.xor)
-        return Ack(action=Ack.ACTION_CONTINUE, seq=self.seq) if self.acknowledges else None
+        return self._continue(self.seq) if self.acknowledges else None
 
     def _stage(self, snapshot: Snapshot) -> Ack | None:
         if snapshot.index == 0:
@@ -85,7 +91,10 @@ class Gateway(KvSyncServicer):
             return None
         self.held, self.seq = self._staged, snapshot.seq
         self.snapshots += 1
-        return Ack(action=Ack.ACTION_CONTINUE, seq=self.seq)
+        return self._continue(self.seq)
+
+    def _continue(self, seq: int) -> Ack:
+        return Ack(action=Ack.ACTION_CONTINUE, seq=seq, lease_ms=LEASE_MS)
 
     def _resync(self) -> Ack:
         return Ack(action=Ack.ACTION_RESYNC, seq=self.seq, message="test")
@@ -188,6 +197,17 @@ async def test_a_new_stream_resends_what_was_not_acknowledged(events: KvEvents) 
         await second.until(lambda: second.held == {1, 2})
         assert (second.snapshots, second.deltas) == (0, 1)
         await stack.__aexit__(None, None, None)
+
+
+async def test_a_gateway_that_falls_silent_is_left_for_another(events: KvEvents) -> None:
+    first, second = Gateway(), Gateway()
+    async with serving(first) as port, serving(second) as other, reporting(events, port, other):
+        await first.until(lambda: len(first.loads) > 1)
+        first.silent = True
+        await second.until(lambda: bool(second.loads))
+        first.silent = False
+        second.silent = True
+        await first.until(lambda: len(first.hellos) == 2)
 
 
 async def test_a_new_stream_snapshots_what_is_no_longer_here(events: KvEvents) -> None:

@@ -210,7 +210,9 @@ Global___Digest: _TypeAlias = Digest  # noqa: Y015
 
 @_typing.final
 class Load(_message.Message):
-    """At least once a second. All rates are measured by the worker."""
+    """At least once a second, and always answered, so that a gateway that hangs is noticed. All rates
+    are measured by the worker.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
