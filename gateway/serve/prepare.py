@@ -5,7 +5,7 @@ import uuid
 from typing import NamedTuple
 
 from grpc import StatusCode
-from radixgate.limits import check_chat, check_generate, check_prompt, packed_prompt
+from radixgate.limits import check_chat, check_generate, check_prompt, check_text, packed_prompt
 from radixgate.namespace import Namespace, NamespaceSeed
 from radixgate.v1.gateway_pb2 import ChatRequest
 from radixgate.v1.generate_pb2 import GenerateRequest, Scope
@@ -91,8 +91,10 @@ class Preparer:
             messages = [
                 {"role": message.role, "content": message.content} for message in request.messages
             ]
+            check_text(sum(len(message["content"]) for message in messages), card.max_context)
             return await self._codecs.call(card, lambda codec: codec.encode_chat(messages))
         if request.WhichOneof("prompt") == "text":
+            check_text(len(request.text), card.max_context)
             return await self._codecs.call(card, lambda codec: codec.encode(request.text))
         return packed_prompt(request)
 

@@ -11,6 +11,7 @@ from radixgate.v1.generate_pb2 import GenerateRequest, Sampling, Stopping
 MAX_TEMPERATURE = 100.0
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_LENGTH = 1024
+MAX_CHARACTERS_PER_TOKEN = 64
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
@@ -78,6 +79,20 @@ def check_stopping(stopping: Stopping) -> None:
             )
 
 
+def check_text(characters: int, max_context: int) -> None:
+    """Check the length of a prompt that is still text, to spare tokenizing what cannot fit.
+
+    Raises:
+        ValueError: it has more than `MAX_CHARACTERS_PER_TOKEN` for every token of the context.
+    """
+    most = max_context * MAX_CHARACTERS_PER_TOKEN
+    if characters > most:
+        raise ValueError(
+            f"prompt: {characters} characters; for the model's context of {max_context} tokens at "
+            f"most {most} are tokenized"
+        )
+
+
 def packed_prompt(request: GenerateRequest) -> bytes:
     """The prompt's token ids as little-endian uint32.
 
@@ -102,14 +117,16 @@ def check_prompt(packed: bytes, *, vocab_size: int, max_context: int) -> None:
         ValueError: no tokens, one outside the vocabulary, or so many that the context has no room
             for even one token of output.
     """
+    # NOTE: before unpacking, which for the largest message takes a second and a gigabyte.
+    length = len(packed) // TOKEN_BYTES
+    if length >= max_context:
+        raise ValueError(
+            f"prompt: {length} tokens leave no room for output in the model's context of "
+            f"{max_context}"
+        )
     ids = unpack_tokens(packed)
     if not ids:
         raise ValueError("prompt: it has no tokens")
-    if len(ids) >= max_context:
-        raise ValueError(
-            f"prompt: {len(ids)} tokens leave no room for output in the model's context of "
-            f"{max_context}"
-        )
     if max(ids) >= vocab_size:
         index, found = next((i, token) for i, token in enumerate(ids) if token >= vocab_size)
         raise ValueError(

@@ -83,6 +83,10 @@ BAD = {
     "cut packed": GenerateRequest(packed=b"abc"),
     "token outside the vocabulary": GenerateRequest(tokens=TokenIds(ids=[len(VOCABULARY)])),
     "prompt of the whole context": GenerateRequest(packed=pack_tokens([5] * MAX_CONTEXT)),
+    "text that cannot fit": GenerateRequest(text="1 " * 33 * MAX_CONTEXT),
+    "chat that cannot fit": ChatRequest(
+        messages=[ChatMessage(role="user", content="1" * 33 * MAX_CONTEXT)] * 2
+    ),
     "negative temperature": GenerateRequest(text="1", sampling=Sampling(temperature=-1)),
     "absurd temperature": GenerateRequest(text="1", sampling=Sampling(temperature=1e9)),
     "temperature that is no number": GenerateRequest(

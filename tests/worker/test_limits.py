@@ -91,6 +91,12 @@ def test_prompts_that_a_model_cannot_take(ids: list[int], names: str) -> None:
         limits.check_prompt(pack_tokens(ids), vocab_size=100, max_context=8)
 
 
+def test_a_text_that_cannot_fit_is_refused_untokenized() -> None:
+    limits.check_text(8 * 64, max_context=8)
+    with pytest.raises(ValueError, match="513 characters.* context of 8 tokens at most 512"):
+        limits.check_text(8 * 64 + 1, max_context=8)
+
+
 def test_both_id_forms_pack_alike_and_text_is_refused() -> None:
     packed = pack_tokens([1, 2, 3])
     assert limits.packed_prompt(GenerateRequest(packed=packed)) == packed
