@@ -52,7 +52,18 @@ Redis = Annotated[
     ),
 ]
 KvFormat = Annotated[
-    str, typer.Option(metavar="FORMAT", help="How KV is kept: none (as computed) or int8.")
+    str,
+    typer.Option(
+        metavar="FORMAT",
+        help="How KV is kept: none (as computed), fp8, int8, int4, k8v4, or keys/values as "
+        "in int8/fp8.",
+    ),
+]
+KvFormatLayers = Annotated[
+    str,
+    typer.Option(
+        metavar="LAYERS:FORMAT,…", help="Layers kept in another format, as in 0-1,28-29:none."
+    ),
 ]
 KvMemory = Annotated[
     int,

@@ -41,6 +41,7 @@ def up(
     port: Port = 50051,
     redis: options.Redis = None,
     kv_format: options.KvFormat = "none",
+    kv_format_layers: options.KvFormatLayers = "",
     kv_memory: options.KvMemory = 512 * 2**20,
     threads: Threads = None,
 ) -> None:
@@ -59,6 +60,7 @@ def up(
         gateway=address,
         threads=threads,
         kv_format=kv_format,
+        kv_format_layers=kv_format_layers or None,
         kv_memory=kv_memory,
         grace=GRACE_SECONDS,
     )

@@ -54,7 +54,8 @@ class WorkerConfig:
         advertise: address at which gateways reach this worker; None: `host:port`.
         gateways: addresses to report to, tried in turn; none: a worker on its own.
         worker_id: None: the advertised address.
-        kv_format: as the KV formats are named.
+        kv_format: see `worker.kv.format.by_name`.
+        kv_format_layers: exceptions to it; none: "".
         kv_memory: bytes for KV.
         block_size: tokens of a block.
         stride: tokens between boundaries, whole blocks.
@@ -73,6 +74,7 @@ class WorkerConfig:
     gateways: tuple[str, ...] = ()
     worker_id: str | None = None
     kv_format: str = "none"
+    kv_format_layers: str = ""
     kv_memory: int = 512 * 1024 * 1024
     block_size: int = 16
     stride: int = 64
@@ -188,6 +190,7 @@ class _Parts:
 
     model: PagedModel
     tokenizer_json: bytes
+    kv_format: str
     num_blocks: int
     bytes_per_block: int
     events: KvEvents
@@ -201,7 +204,7 @@ def _build_engine(
 ) -> _Parts:
     if config.threads:
         torch.set_num_threads(config.threads)
-    kv_format = by_name(config.kv_format)
+    kv_format = by_name(config.kv_format, config.kv_format_layers)
     model = load_model(config.model, torch.device("cpu"))
     tokenizer_json = open_directory(config.model).tokenizer.read_bytes()
     shape = model.spec.kv_shape(config.block_size)
@@ -209,6 +212,14 @@ def _build_engine(
     num_blocks = kv_format.blocks_in(config.kv_memory, shape, model.dtype, at_least)
     bytes_per_block = kv_format.bytes_per_block(shape, model.dtype)
     layers = kv_format.allocate(shape, num_blocks, model.device, model.dtype)
+    _log.info(
+        "KV memory: %d blocks of %d tokens, %d bytes; format %s, %.4g bits an element",
+        num_blocks,
+        config.block_size,
+        num_blocks * bytes_per_block,
+        kv_format.name,
+        kv_format.bits_per_element(shape, model.dtype),
+    )
     events = KvEvents(threading.Lock())
     core = EngineCore(
         partial(model.forward, kv=layers),
@@ -221,7 +232,9 @@ def _build_engine(
     )
     post = asyncio.get_running_loop().call_soon_threadsafe
     engine = Engine(core, time.monotonic, post, on_failure)
-    return _Parts(model, tokenizer_json, num_blocks, bytes_per_block, events, engine)
+    return _Parts(
+        model, tokenizer_json, kv_format.name, num_blocks, bytes_per_block, events, engine
+    )
 
 
 def _card(config: WorkerConfig, parts: _Parts, address: str) -> ModelCard:
@@ -236,7 +249,7 @@ def _card(config: WorkerConfig, parts: _Parts, address: str) -> ModelCard:
         max_context=spec.max_context,
         block_size=config.block_size,
         stride=config.stride,
-        kv_format=config.kv_format,
+        kv_format=parts.kv_format,
         num_blocks=parts.num_blocks,
         kv_bytes=parts.num_blocks * parts.bytes_per_block,
     )

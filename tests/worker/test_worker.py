@@ -251,12 +251,25 @@ async def test_a_taken_port_is_a_config_error(config: WorkerConfig) -> None:
                 pass
 
 
+async def test_formats_of_layers_are_on_the_card_and_in_the_budget(config: WorkerConfig) -> None:
+    mixed = replace(config, kv_format="int8", kv_format_layers="0:none")
+    async with serve(mixed) as (_, stub):
+        card: ModelCard = await stub.Describe(DescribeRequest())
+        *_, last = await collect(stub, generation())
+    assert last.finished.output_tokens == 8
+    exact, int8 = 16 * 4, 16 + 4  # bytes of a row
+    assert card.kv_format == "int8 (0:none)"
+    assert card.num_blocks == 16 * 2 * exact // (exact + int8)
+    assert card.kv_bytes == card.num_blocks * KV_BYTES // 16 * (exact + int8) // (2 * exact)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"model": Path("/nowhere")}, "/nowhere does not exist"),
         ({"kv_memory": 1000}, "at least 5 blocks"),
         ({"kv_format": "int3"}, "int3"),
+        ({"kv_format_layers": "0-2:int8"}, "the model has layers 0 to 1"),
         ({"stride": 24}, "stride 24 is not a multiple of block size 16"),
         ({"max_running": 500}, "max running 500"),
     ],
