@@ -93,7 +93,7 @@ def test_prompts_that_a_model_cannot_take(ids: list[int], names: str) -> None:
 
 def test_a_text_that_cannot_fit_is_refused_untokenized() -> None:
     limits.check_text(8 * 64, max_context=8)
-    with pytest.raises(ValueError, match="513 characters.* context of 8 tokens at most 512"):
+    with pytest.raises(ValueError, match=r"513 characters.* context of 8 tokens at most 512"):
         limits.check_text(8 * 64 + 1, max_context=8)
 
 

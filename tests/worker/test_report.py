@@ -20,7 +20,6 @@ from tests.engine.toys import Bench
 from worker.kv.events import Held, KvEvents, Reason
 from worker.report import Reporter, Unacknowledged, snapshots
 
-
 LEASE_MS = 3_000
 
 
