@@ -82,7 +82,7 @@ class EngineCore:
 
     def add(self, ticket: Ticket, request: Request, arrived: float) -> None:
         """Take a request; tickets are unique, and lower ones are more urgent."""
-        tokens = Tokens(request.namespace, self._config.stride)
+        tokens = Tokens(request.namespace, self._config.stride, request.tenant)
         tokens.extend(request.prompt)
         text = TextStream(self._tokenizer, tokens.ids(), request.stop)
         sequence = Sequence(request, ticket, tokens, text, Times(arrived))

@@ -26,6 +26,7 @@ class Request:
     Args:
         request_id: names it in logs and errors; need not be unique.
         namespace: only sequences of the same namespace share KV.
+        tenant: whose share of the KV memory it takes; part of the namespace.
         prompt: token ids, little-endian uint32, at least one.
         max_tokens: output tokens at most; prompt and output together fit the context and the pool.
         stop: generation ends before the first of these strings to be completed.
@@ -39,6 +40,7 @@ class Request:
     sampling: SamplingParams = SamplingParams()
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
+    tenant: str = ""
 
     @property
     def prompt_tokens(self) -> int:

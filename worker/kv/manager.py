@@ -14,6 +14,7 @@ A sequence's table is shared blocks first, which are the tree's and never change
 from dataclasses import dataclass, field
 
 from worker.kv.events import KvEvents, Reason
+from worker.kv.misses import Misses
 from worker.kv.node import Node
 from worker.kv.pool import BlockPool
 from worker.kv.radix import Evicted, RadixTree
@@ -33,11 +34,13 @@ class SequenceKV:
         stored: tokens whose KV is there. May be all of them (fully cached): then the last one is
             computed again for its logits, but not written.
         cached: tokens that were there at `open`.
+        misses: why the others were not.
     """
 
     blocks: list[int]
     stored: int
     cached: int
+    misses: Misses
     _node: Node | None = field(repr=False)
 
     @property
@@ -51,9 +54,10 @@ class KVStats:
     """What the pool holds now.
 
     Attributes:
-        total_blocks: free + cached + running.
+        total_blocks: free + cached + pinned + running.
         free_blocks: hold nothing.
         cached_blocks: hold prefixes that no sequence uses; evictable.
+        pinned_blocks: hold pinned prefixes that no sequence uses.
         running_blocks: in use by sequences.
         used_tokens: tokens whose KV is in the cached and running blocks.
         allocated_tokens: tokens that the cached and running blocks have room for.
@@ -64,6 +68,7 @@ class KVStats:
     total_blocks: int
     free_blocks: int
     cached_blocks: int
+    pinned_blocks: int
     running_blocks: int
     used_tokens: int
     allocated_tokens: int
@@ -92,6 +97,15 @@ class KVManager:
         """Tokens of the longest cached prefix. Changes nothing."""
         return len(self._tree.match(tokens).blocks) * self.block_size
 
+    def protect(self, tokens: Tokens) -> None:
+        """While the sequence waits, keep its cached prefix, as far as the bound allows.
+
+        Call it again to protect what has been cached meanwhile. Ends with `open` or `unprotect`.
+        """
+
+    def unprotect(self, tokens: Tokens) -> None:
+        """The sequence waits no longer. Idempotent."""
+
     def open(self, tokens: Tokens, final_length: int) -> SequenceKV | None:
         """Admit a sequence as a whole: hold its cached prefix, take blocks for the rest of it.
 
@@ -118,7 +132,8 @@ class KVManager:
             return None
         node = self._tree.lock(tokens.seed, match)
         cached = len(match.blocks) * self.block_size
-        kv = SequenceKV(match.blocks + self._take(wanted), cached, cached, node)
+        misses = Misses(len(tokens) - cached, 0, 0, cached)
+        kv = SequenceKV(match.blocks + self._take(wanted), cached, cached, misses, node)
         self._open.add(kv)
         return kv
 
@@ -174,6 +189,7 @@ class KVManager:
             total_blocks=total,
             free_blocks=free,
             cached_blocks=cached,
+            pinned_blocks=0,
             running_blocks=total - free - cached,
             used_tokens=self._tree.num_blocks * self.block_size + self._private_tokens,
             allocated_tokens=(total - free) * self.block_size,

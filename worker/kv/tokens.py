@@ -16,15 +16,17 @@ class Tokens:
     Args:
         seed: of the namespace that the sequence lives in.
         stride: tokens from one boundary to the next.
+        tenant: whose memory they count as; one namespace has one tenant.
 
     Attributes:
         packed: all tokens as little-endian uint32. Only this class changes it.
         hashes: one for each whole `stride` tokens, shortest prefix first.
     """
 
-    def __init__(self, seed: NamespaceSeed, stride: int) -> None:
+    def __init__(self, seed: NamespaceSeed, stride: int, tenant: str = "") -> None:
         self.seed = seed
         self.stride = stride
+        self.tenant = tenant
         self.packed = bytearray()
         self.hashes: list[PrefixHash] = []
         self._hasher = PrefixHasher(stride, seed)

@@ -86,6 +86,7 @@ class Served:
             sampling=_sampling(message.sampling),
             stop=tuple(stopping.stop),
             stop_token_ids=ends.union(stopping.stop_token_ids),
+            tenant=scope.tenant,
         )
 
     def _check_stop_tokens(self, message: GenerateRequest) -> None:
