@@ -56,6 +56,7 @@ class Preparer:
             scope=request.scope,
             sampling=request.sampling,
             stopping=request.stopping,
+            priority=request.priority,
         )
         if not ready.sampling.HasField("seed"):
             ready.sampling.seed = random.getrandbits(64)

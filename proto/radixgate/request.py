@@ -40,6 +40,7 @@ class Options(TypedDict, total=False):
         max_tokens: the most tokens to generate.
         stop: the string, or strings, that end the text. stop_token_ids: tokens that do.
         ignore_eos: go on past the model's end-of-sequence tokens.
+        priority: higher goes first; 0 is normal.
     """
 
     request_id: str | None
@@ -55,6 +56,7 @@ class Options(TypedDict, total=False):
     stop: str | Iterable[str] | None
     stop_token_ids: Iterable[int] | None
     ignore_eos: bool | None
+    priority: int | None
 
 
 def generate_request(prompt: Prompt, **options: Unpack[Options]) -> GenerateRequest:

@@ -22,6 +22,7 @@ def test_every_option_lands_in_its_field() -> None:
         stop=["x", "y"],
         stop_token_ids=[7],
         ignore_eos=True,
+        priority=-3,
     )
     assert (request.request_id, request.model, request.text) == ("r", "m", "hi")
     assert request.scope == Scope(tenant="t", salt="s", adapter="a")
@@ -29,6 +30,7 @@ def test_every_option_lands_in_its_field() -> None:
     assert request.stopping == Stopping(
         max_tokens=5, stop=["x", "y"], stop_token_ids=[7], ignore_eos=True
     )
+    assert request.priority == -3
 
 
 def test_what_is_left_out_or_none_stays_unset() -> None:
@@ -48,7 +50,8 @@ def test_token_ids_travel_packed(prompt: object) -> None:
 
 
 def test_chat_messages() -> None:
-    request = chat_request([{"role": "user", "content": "hi"}], top_k=2)
+    request = chat_request([{"role": "user", "content": "hi"}], top_k=2, priority=1)
+    assert request.priority == 1
     assert list(request.messages) == [ChatMessage(role="user", content="hi")]
     assert request.sampling.top_k == 2
 

@@ -57,9 +57,14 @@ async def test_everything_a_worker_needs_is_there(codecs: Codecs) -> None:
 
 async def test_what_the_client_chose_stays(codecs: Codecs) -> None:
     request = GenerateRequest(
-        request_id="mine", model="m", tokens=TokenIds(ids=[5]), sampling=Sampling(seed=0)
+        request_id="mine",
+        model="m",
+        tokens=TokenIds(ids=[5]),
+        sampling=Sampling(seed=0),
+        priority=2,
     )
     ready = (await Preparer(make_fleet("m", "other"), codecs).prepare(request)).request
+    assert ready.priority == 2
     assert (ready.request_id, ready.model, ready.sampling.seed) == ("mine", "m", 0)
 
 

@@ -191,6 +191,7 @@ class GenerateRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     STOPPING_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Names the request in logs and errors; unset: the gateway makes one."""
     model: _builtins.str
@@ -199,6 +200,8 @@ class GenerateRequest(_message.Message):
     """Tokenized by the gateway. A worker refuses it: workers take ids."""
     packed: _builtins.bytes
     """Token ids as little-endian uint32."""
+    priority: _builtins.int
+    """Higher goes first. No request waits for ever: now and then it is the turn of the oldest."""
     @_builtins.property
     def tokens(self) -> Global___TokenIds: ...
     @_builtins.property
@@ -218,10 +221,11 @@ class GenerateRequest(_message.Message):
         scope: Global___Scope | None = ...,
         sampling: Global___Sampling | None = ...,
         stopping: Global___Stopping | None = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["packed", b"packed", "prompt", b"prompt", "sampling", b"sampling", "scope", b"scope", "stopping", b"stopping", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "packed", b"packed", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "scope", b"scope", "stopping", b"stopping", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "packed", b"packed", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "scope", b"scope", "stopping", b"stopping", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "tokens", "packed"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
@@ -337,6 +341,7 @@ class Finished(_message.Message):
     TTFT_SECONDS_FIELD_NUMBER: _builtins.int
     TOTAL_SECONDS_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    MISSES_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
     stop: _builtins.str
     """The stop string that ended it, if one did."""
@@ -349,6 +354,10 @@ class Finished(_message.Message):
     total_seconds: _builtins.float
     preemptions: _builtins.int
     """How often the request lost its blocks and was recomputed."""
+    @_builtins.property
+    def misses(self) -> Global___Misses:
+        """Why the other prompt_tokens - cached_tokens were not cached."""
+
     def __init__(
         self,
         *,
@@ -361,11 +370,48 @@ class Finished(_message.Message):
         ttft_seconds: _builtins.float = ...,
         total_seconds: _builtins.float = ...,
         preemptions: _builtins.int = ...,
+        misses: Global___Misses | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["misses", b"misses"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "output_tokens", b"output_tokens", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "queue_seconds", b"queue_seconds", "reason", b"reason", "stop", b"stop", "total_seconds", b"total_seconds", "ttft_seconds", b"ttft_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "misses", b"misses", "output_tokens", b"output_tokens", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "queue_seconds", b"queue_seconds", "reason", b"reason", "stop", b"stop", "total_seconds", b"total_seconds", "ttft_seconds", b"ttft_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
+
+@_typing.final
+class Misses(_message.Message):
+    """Each prompt token that was not cached counts once, judged by whole boundaries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEW_TOKENS_FIELD_NUMBER: _builtins.int
+    EVICTED_TOKENS_FIELD_NUMBER: _builtins.int
+    ELSEWHERE_TOKENS_FIELD_NUMBER: _builtins.int
+    DIVERGES_AT_FIELD_NUMBER: _builtins.int
+    new_tokens: _builtins.int
+    """Never seen here, or so long ago that it is forgotten."""
+    evicted_tokens: _builtins.int
+    """Were cached, and had to make room."""
+    elsewhere_tokens: _builtins.int
+    """Cached in another namespace of the same tenant: the salt or the adapter differs."""
+    diverges_at: _builtins.int
+    """First position at which the prompt differs from all that was cached in its namespace; the
+    prompt's length when it does not differ.
+    """
+    def __init__(
+        self,
+        *,
+        new_tokens: _builtins.int = ...,
+        evicted_tokens: _builtins.int = ...,
+        elsewhere_tokens: _builtins.int = ...,
+        diverges_at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diverges_at", b"diverges_at", "elsewhere_tokens", b"elsewhere_tokens", "evicted_tokens", b"evicted_tokens", "new_tokens", b"new_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Misses: _TypeAlias = Misses  # noqa: Y015
