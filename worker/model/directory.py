@@ -50,7 +50,7 @@ def open_directory(path: Path) -> ModelDirectory:
     for name in (CONFIG, TOKENIZER):
         if not (path / name).is_file():
             raise _incomplete(path, f"{name} is missing")
-    config = _read_json(path / CONFIG)
+    config = read_json(path / CONFIG)
     weights = _weights(path)
     for file in weights:
         _check_length(file)
@@ -70,10 +70,25 @@ def read_header(file: Path) -> bytes:
         return source.read(length)
 
 
+def read_json(file: Path) -> dict[str, Any]:
+    """The object in a JSON file of a model directory.
+
+    Raises:
+        ModelError: there is none.
+    """
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise _incomplete(file.parent, f"{file.name} is not valid JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise _incomplete(file.parent, f"{file.name} is not a JSON object")
+    return content
+
+
 def _weights(path: Path) -> tuple[Path, ...]:
     index = path / WEIGHTS_INDEX
     if index.is_file():
-        shards = _read_json(index).get("weight_map", {})
+        shards = read_json(index).get("weight_map", {})
         files = tuple(path / name for name in sorted(set(shards.values())))
         absent = [file.name for file in files if not file.is_file()]
         if absent:
@@ -95,16 +110,6 @@ def _check_length(file: Path) -> None:
     found, expected = file.stat().st_size, _LENGTH_BYTES + len(header) + data
     if found < expected:
         raise _incomplete(file.parent, f"{file.name} has {found} of {expected} bytes")
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise _incomplete(file.parent, f"{file.name} is not valid JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise _incomplete(file.parent, f"{file.name} is not a JSON object")
-    return content
 
 
 def _incomplete(path: Path, why: str) -> ModelError:
