@@ -7,7 +7,7 @@ from radixgate import __version__
 from radixgate.errors import RadixgateError
 from typer.core import TyperGroup
 
-from cli import chat, explain, gateway_cmd, generate, model, up, worker_cmd, workers
+from cli import chat, explain, gateway_cmd, generate, model, plan, up, worker_cmd, workers
 from cli.exits import EPILOG, CommandError, ExitCode, exit_code
 from cli.output import notes
 
@@ -43,6 +43,7 @@ _TALK, _RUN = "Talk to a gateway", "Run the parts"
 app.command(rich_help_panel=_RUN)(up.up)
 app.command(rich_help_panel=_RUN)(gateway_cmd.gateway)
 app.command(rich_help_panel=_RUN)(worker_cmd.worker)
+app.command(rich_help_panel=_RUN)(plan.plan)
 app.add_typer(model.app, name="model", rich_help_panel=_RUN)
 for talk in (chat.chat, generate.generate, explain.explain, workers.workers):
     app.command(rich_help_panel=_TALK)(talk)

@@ -7,7 +7,8 @@ import typer
 from cli.sizes import parse_size
 
 
-def _size(text: str | int) -> int:
+def size(text: str | int) -> int:
+    """The parser of options that are sizes."""
     try:
         return parse_size(str(text))
     except ValueError as error:
@@ -68,7 +69,7 @@ KvFormatLayers = Annotated[
 KvMemory = Annotated[
     int,
     typer.Option(
-        parser=_size,
+        parser=size,
         metavar="SIZE",
         show_default="512MiB",
         help="Memory for the KV blocks of a worker.",

@@ -1,8 +1,9 @@
-"""Sizes in bytes as people write them: 512MiB, 1.5GB, 8Gi, 4096."""
+"""Sizes in bytes as people write and read them: 512MiB, 1.5GB, 8Gi, 4096."""
 
 import re
 
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.ASCII | re.IGNORECASE)
 
 
@@ -22,3 +23,9 @@ def parse_size(text: str) -> int:
     if size < 1:
         raise ValueError(f"{text!r} is less than one byte")
     return size
+
+
+def size_text(size: int) -> str:
+    """Bytes in four digits and the largest unit, of powers of 1024, that they reach."""
+    unit = max(0, min(len(_BINARY) - 1, (size.bit_length() - 1) // 10))
+    return f"{size / 1024**unit:.4g} {_BINARY[unit]}"

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.sizes import parse_size
+from cli.sizes import parse_size, size_text
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,18 @@ def test_nothing_is_too_little(text: str) -> None:
 @given(st.integers(1, 2**50))
 def test_a_plain_number_is_bytes(size: int) -> None:
     assert parse_size(str(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (66 * 1024, "66 KiB"),
+        (16_060_522_496, "14.96 GiB"),
+        (5 * 2**50, "5120 TiB"),
+    ],
+)
+def test_what_people_read(size: int, text: str) -> None:
+    assert size_text(size) == text

@@ -22,6 +22,10 @@ KEYS: dict[str, type[Rows]] = {
 VALUES: dict[str, type[Rows]] = KEYS | {"int4": Int4Rows}
 
 _SHORT = {"k8v4": "int8/int4"}
+
+# All but the pairs that have no short name.
+NAMES = (*KEYS, *_SHORT)
+
 _LAYERS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -51,9 +55,8 @@ def _layer_format(name: str) -> LayerFormat:
     try:
         return LayerFormat(KEYS[keys], VALUES[values if slash else keys])
     except KeyError:
-        known = ", ".join((*KEYS, *_SHORT))
         raise ValueError(
-            f"KV format {name!r} is unknown; there are: {known}, "
+            f"KV format {name!r} is unknown; there are: {', '.join(NAMES)}, "
             f"and pairs for keys/values such as int8/fp8"
         ) from None
 
