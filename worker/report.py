@@ -150,7 +150,8 @@ class Reporter:
 
     async def _session(self, gateway: str, call: Call) -> None:
         """One stream, to its end. Raises AioRpcError as the gateway ends it, TimeoutError when it
-        falls silent."""
+        falls silent.
+        """
         self._resync = False
         tasks: list[asyncio.Task[None]] = []
         try:
