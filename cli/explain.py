@@ -8,7 +8,10 @@ from rich.table import Table
 from cli import options
 from cli.calls import call
 from cli.generate import Prompt, read_prompt
-from cli.output import answers, compact_table, print_json, trust_label
+from cli.output import answers, compact_table, print_json, print_table, trust_label
+
+_TEXTS = ("", "worker", "state")
+_NUMBERS = ("held", "expected", "wait", "prefill", "interfere", "evict", "total", "free")
 
 
 def explain(
@@ -30,28 +33,13 @@ def explain(
     if as_json:
         print_json(found)
         return
-    answers.print(_table(found))
+    print_table(_table(found))
     answers.print(escape(found.reason), style="bold")
 
 
 def _table(found: ExplainResponse) -> Table:
-    table = compact_table(
-        f"{escape(found.model)} · {found.prompt_tokens} prompt tokens · costs in ms"
-    )
-    table.add_column("", no_wrap=True)
-    table.add_column("worker", no_wrap=True)
-    table.add_column("state")
-    for name in (
-        "held",
-        "expected",
-        "wait",
-        "prefill",
-        "interfere",
-        "evict",
-        "total",
-        "free",
-    ):
-        table.add_column(name, justify="right")
+    title = f"{escape(found.model)} · {found.prompt_tokens} prompt tokens · costs in ms"
+    table = compact_table(title, (*_TEXTS, *_NUMBERS), numbers=_NUMBERS)
     for candidate in found.candidates:
         costs = (
             candidate.wait_ms,

@@ -1,7 +1,8 @@
 """How commands speak: answers to stdout, everything else to stderr, JSON when asked for."""
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import typer
@@ -10,10 +11,14 @@ from google.protobuf.message import Message
 from radixgate.stream import AsyncStream
 from radixgate.v1.gateway_pb2 import Trust
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
+from rich.measure import Measurement
 from rich.table import Table
 
-answers = Console(highlight=False, emoji=False)
+# NOTE: rich takes what is no terminal for 80 columns wide, and would cut tables there.
+_ENDLESS = 10_000
+
+answers = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _ENDLESS)
 notes = Console(stderr=True, highlight=False, emoji=False)
 
 _TRUST_STYLES = {
@@ -43,16 +48,34 @@ def _plain(value: Message | Sequence[Message] | dict[str, Any]) -> Any:
             return [_plain(item) for item in value]
 
 
-def compact_table(title: str) -> Table:
-    """An empty table for terminals from 80 columns; `title` is rich markup."""
-    return Table(
+def compact_table(title: str, columns: Iterable[str], numbers: Container[str]) -> Table:
+    """An empty table that loses nothing where it is narrow: its cells fold.
+
+    Args:
+        title: rich markup.
+        columns: their headers.
+        numbers: the columns that are set to the right.
+    """
+    table = Table(
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
-        pad_edge=False,
+        show_edge=False,
         title=title,
         title_justify="left",
         title_style="bold",
     )
+    for header in columns:
+        justify: JustifyMethod = "right" if header in numbers else "left"
+        table.add_column(header, justify=justify, overflow="fold")
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Print a table and a blank line; where the terminal is too narrow, its gaps shrink first."""
+    room = answers.options.update_width(_ENDLESS)
+    if Measurement.get(answers, room, table).maximum > answers.width:
+        table.padding = (0, 0)
+    answers.print(table, "")
 
 
 def trust_label(trust: Trust.ValueType, reason: str) -> str:

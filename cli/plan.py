@@ -14,7 +14,7 @@ from cli import options
 from cli.bars import Bar, Panel, bar_chart
 from cli.exits import CommandError, ExitCode
 from cli.extras import needs
-from cli.output import answers, compact_table, notes, print_json
+from cli.output import answers, compact_table, notes, print_json, print_table
 from cli.sizes import size_text
 from worker.model.pull import locate
 from worker.model.step import PullError
@@ -141,7 +141,7 @@ def plan(
         print_json(_document(found, memory, contexts, fitting))
     else:
         answers.print(_heading(found, memory))
-        answers.print(_table(contexts, fitting))
+        print_table(_table(contexts, fitting))
     if plot:
         _write(plot, _chart(found, memory, contexts, fitting))
 
@@ -210,10 +210,9 @@ def _sum(memory: "Memory") -> str:
 
 
 def _table(contexts: Sequence[int], fitting: Sequence["Fit"]) -> Table:
-    table = compact_table("What fits, and how many requests of each length at once")
-    table.add_column("format", overflow="fold")
-    for name in ("bits", "KV/token", "tokens", *(f"of {length:,}" for length in contexts)):
-        table.add_column(name, justify="right", overflow="fold")
+    numbers = ("bits", "KV/token", "tokens", *(f"of {length:,}" for length in contexts))
+    title = "What fits, and how many requests of each length at once"
+    table = compact_table(title, ("format", *numbers), numbers)
     for fit in fitting:
         table.add_row(
             escape(fit.kv_format),

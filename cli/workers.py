@@ -13,9 +13,13 @@ from rich.table import Table
 from cli import options
 from cli.calls import call
 from cli.exits import ExitCode
-from cli.output import answers, compact_table, notes, print_json, trust_label
+from cli.output import answers, compact_table, notes, print_json, print_table, trust_label
 
 BAR_CELLS = 10
+
+_TEXTS = ("worker", "address", "state", "KV in use")
+_NUMBERS = ("prefixes", "run", "wait", "prefill", "ITL")
+_LEGEND = "KV: █ in use, ▒ cached, ░ free · prefill in tokens/s · ITL in ms"
 
 
 def workers(
@@ -32,8 +36,8 @@ def workers(
     elif found:
         found.sort(key=lambda worker: (worker.model, worker.worker))
         for name, group in groupby(found, key=lambda worker: worker.model):
-            answers.print(_table(name, group))
-        answers.print("KV: █ in use, ▒ cached, ░ free", style="dim")
+            print_table(_table(name, group))
+        answers.print(_LEGEND, style="dim")
     else:
         notes.print(f"the gateway at {gateway} has no workers")
     if not found:
@@ -41,28 +45,20 @@ def workers(
 
 
 def _table(model: str, found: Iterable[WorkerInfo]) -> Table:
-    table = compact_table(escape(model))
-    for name in ("worker", "address"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("state")
-    for name in ("run", "wait"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("KV in use", no_wrap=True)
-    for name in ("prefixes", "prefill/s", "ITL"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = compact_table(escape(model), (*_TEXTS, *_NUMBERS), numbers=_NUMBERS)
     for worker in found:
         load = worker.load
         draining = "[yellow]draining[/]"
         table.add_row(
             escape(worker.worker),
-            worker.address,
+            escape(worker.address),
             draining if load.draining else trust_label(worker.trust, worker.trust_reason),
-            str(load.running),
-            str(load.waiting),
             kv_bar(load),
             str(worker.summary.count),
-            _measured(load.prefill_tokens_per_second, ""),
-            _measured(load.itl_ms, " ms"),
+            str(load.running),
+            str(load.waiting),
+            _measured(load.prefill_tokens_per_second),
+            _measured(load.itl_ms),
         )
     return table
 
@@ -80,6 +76,6 @@ def kv_bar(load: Load) -> str:
     return f"[cyan]{bar}[/] {taken / load.total_blocks:4.0%}"
 
 
-def _measured(value: float, unit: str) -> str:
+def _measured(value: float) -> str:
     """A rate, or a dash while nothing was measured."""
-    return f"{value:.0f}{unit}" if value else "-"
+    return f"{value:.0f}" if value else "-"

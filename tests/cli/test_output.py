@@ -1,0 +1,36 @@
+"""Tables lose nothing, however narrow the place where they are printed."""
+
+import io
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from rich.console import Console
+from rich.markup import escape
+
+from cli import output
+from cli.output import compact_table, print_table
+
+TEXTS = ("vllm-pool-a-7d9f8c-x2x4q", "[fd00:1234::17]:50054", "1234567890")
+WIDE = sum(map(len, TEXTS)) + 2 * len(TEXTS)
+
+
+@pytest.mark.parametrize("width", [16, 40, WIDE, 10_000])
+def test_no_cell_and_no_header_is_cut(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(output, "answers", Console(file=file, width=width, emoji=False))
+    headers = ("worker", "address", "tokens")
+    table = compact_table("", headers, numbers=("tokens",))
+    table.add_row(*map(escape, TEXTS))
+    print_table(table)
+    lines = file.getvalue().splitlines()
+    printed = "".join(file.getvalue().replace("─", "").split())
+    assert Counter(printed) == Counter("".join((*headers, *TEXTS)))
+    assert max(map(len, lines)) <= width
+    assert (tuple(lines[-2].split()) == TEXTS) == (width >= WIDE)
+
+
+def test_a_pipe_is_as_wide_as_a_table_needs() -> None:
+    ask = "from cli.output import answers; print(answers.width)"
+    assert int(subprocess.check_output([sys.executable, "-c", ask])) >= 10_000
