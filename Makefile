@@ -7,16 +7,17 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast lint fmt proto proto-check bench clean
+.PHONY: help install up test test-fast lint fmt proto proto-check bench bench-kv clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Create the virtual environment in .venv with everything in it
 
 $(STAMP): pyproject.toml constraints.txt
+	@echo "installing into $(VENV); the first time this takes minutes, for torch is large"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 up: $(STAMP) ## Run Redis, a gateway and two workers with a real model; Ctrl-C stops all
@@ -54,6 +55,9 @@ endef
 
 bench: $(STAMP) ## Run the benchmarks; each prints JSON with its raw numbers
 	$(BIN)/python -m bench.prefix_reuse
+
+bench-kv: $(STAMP) ## Compare the KV formats at one budget of bytes; draws docs/kv_formats.svg
+	@$(BIN)/python -m bench.kv_formats
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
