@@ -53,8 +53,8 @@ PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m grpc_tools.protoc -Iproto \
 	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTOS)
 endef
 
-bench: $(STAMP) ## Run the benchmarks; each prints JSON with its raw numbers
-	$(BIN)/python -m bench.prefix_reuse
+bench: $(STAMP) ## Measure what a cache hit is worth; like all benchmarks it prints JSON
+	@$(BIN)/python -m bench.prefix_reuse
 
 bench-kv: $(STAMP) ## Compare the KV formats at one budget of bytes; draws docs/kv_formats.svg
 	@$(BIN)/python -m bench.kv_formats
