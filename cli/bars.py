@@ -5,9 +5,8 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 WIDTH = 720
-_MARGIN, _LABEL, _VALUE = 24, 104, 150
+_MARGIN, _VALUE, _GAP, _LETTER = 24, 150, 8, 8
 _TITLE, _PANEL, _ROW, _BAR = 48, 44, 26, 16
-_LONGEST = WIDTH - 2 * _MARGIN - _LABEL - _VALUE
 _COLORS = ("#0969da", "#1a7f37", "#bf8700", "#8250df")
 
 
@@ -43,26 +42,31 @@ def _document(title: str, panels: Sequence[Panel], height: int) -> Iterator[str]
         'fill="#ffffff" stroke="#d0d7de"/>'
     )
     yield _text(_MARGIN, 36, title, 'font-weight="bold"')
+    left = (
+        _MARGIN
+        + _GAP
+        + _LETTER * max((len(bar.label) for panel in panels for bar in panel.bars), default=0)
+    )
     top = _TITLE
     for index, panel in enumerate(panels):
         yield _text(_MARGIN, top + 28, panel.title, 'fill="#57606a"')
         top += _PANEL
-        yield from _rows(panel.bars, top, _COLORS[index % len(_COLORS)])
+        yield from _rows(panel.bars, left, top, _COLORS[index % len(_COLORS)])
         top += _ROW * len(panel.bars)
 
 
-def _rows(bars: Sequence[Bar], top: int, color: str) -> Iterator[str]:
-    left = _MARGIN + _LABEL
+def _rows(bars: Sequence[Bar], left: int, top: int, color: str) -> Iterator[str]:
+    longest = WIDTH - _MARGIN - _VALUE - left
     largest = max((bar.value for bar in bars), default=0) or 1
     for row, bar in enumerate(bars):
         baseline = top + _ROW * row + _BAR - 3
-        length = round(_LONGEST * bar.value / largest, 1)
-        yield _text(left - 8, baseline, bar.label, 'text-anchor="end"')
+        length = round(longest * bar.value / largest, 1)
+        yield _text(left - _GAP, baseline, bar.label, 'text-anchor="end"')
         yield (
             f'  <rect x="{left}" y="{top + _ROW * row}" width="{length}" height="{_BAR}" '
             f'rx="2" fill="{color}"/>'
         )
-        yield _text(left + length + 8, baseline, bar.text)
+        yield _text(left + length + _GAP, baseline, bar.text)
 
 
 def _text(x: float, y: int, text: str, attributes: str = "") -> str:

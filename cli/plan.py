@@ -229,7 +229,7 @@ def _chart(
 ) -> str:
     panels = [
         Panel(
-            "tokens that fit",
+            f"tokens that fit: {_sum(memory)}",
             [Bar(fit.kv_format, fit.tokens, f"{fit.tokens:,} tokens") for fit in fitting],
         )
     ]
@@ -241,7 +241,7 @@ def _chart(
                 [Bar(name, count, f"{count:,}") for name, count in counts],
             )
         )
-    return bar_chart(f"{model.name}: {_sum(memory)}", panels)
+    return bar_chart(f"What fits of {model.name}", panels)
 
 
 def _write(file: Path, chart: str) -> None:
