@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import start_http_server
+from radixgate.serving import StopSignals
 from radixgate.v1.sync_pb2 import DESCRIPTOR as SYNC
 from radixgate.v1.sync_pb2_grpc import add_KvSyncServicer_to_server
 
@@ -27,7 +28,7 @@ from gateway.serve.collector import StateCollector
 from gateway.serve.dispatch import Dispatcher
 from gateway.serve.metrics import Metrics
 from gateway.serve.prepare import Preparer
-from gateway.serve.server import PortTakenError, Server, StopSignals
+from gateway.serve.server import PortTakenError, Server
 from gateway.serve.service import SERVICE_NAME, GatewayService
 from gateway.summary.pool import Pools
 from gateway.summary.redis import RedisSetupError, embedded_server

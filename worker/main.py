@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from prometheus_client import CollectorRegistry, start_http_server
+from radixgate.serving import StopSignals
 from radixgate.v1.sync_pb2 import Hello
 from radixgate.v1.worker_pb2 import ModelCard
 from tokenizers import Tokenizer
@@ -31,7 +32,6 @@ from worker.serve.admission import Served
 from worker.serve.card import CardMaker
 from worker.serve.server import WorkerServer
 from worker.serve.service import WorkerService
-from worker.serve.signals import StopSignals
 
 _log = logging.getLogger(__name__)
 

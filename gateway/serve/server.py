@@ -1,33 +1,16 @@
-"""A gRPC server from its first request to its last: ports, health, reflection, signals, drain."""
+"""A gRPC server from its first request to its last: ports, health, reflection, drain."""
 
 import asyncio
-import logging
-import signal
-from collections.abc import Coroutine, Iterable
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from radixgate.limits import MAX_MESSAGE_BYTES
-
-OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # NOTE: without it a second server takes half of the calls of the first, silently.
-    ("grpc.so_reuseport", 0),
-    # Clients and workers may ping each ten seconds to notice that a machine is gone.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-)
+from radixgate.serving import SERVER_OPTIONS
 
 SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
-
-logger = logging.getLogger(__name__)
 
 
 class PortTakenError(Exception):
@@ -41,7 +24,7 @@ class Server:
     """
 
     def __init__(self, services: Iterable[str]) -> None:
-        self.grpc = grpc.aio.server(options=OPTIONS)
+        self.grpc = grpc.aio.server(options=SERVER_OPTIONS)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         self._services = [*services]
@@ -77,32 +60,3 @@ class Server:
     async def stop(self, grace: float) -> None:
         """Take no more calls, and end those that run after `grace` seconds. Idempotent."""
         await self.grpc.stop(grace)
-
-
-class StopSignals:
-    """SIGTERM and SIGINT: the first asks to stop, the second to do so at once."""
-
-    def __init__(self) -> None:
-        self._first, self._second = asyncio.Event(), asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._received)
-
-    async def wait(self) -> None:
-        """Return at the first signal."""
-        await self._first.wait()
-
-    async def unless_repeated(self, stopping: Coroutine[Any, Any, None]) -> None:
-        """Run `stopping` to its end, or to the second signal."""
-        task = asyncio.create_task(stopping)
-        impatience = asyncio.create_task(self._second.wait())
-        await asyncio.wait({task, impatience}, return_when=asyncio.FIRST_COMPLETED)
-        impatience.cancel()
-        if not task.done():
-            logger.warning("a second signal: stopping at once")
-            task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-    def _received(self) -> None:
-        (self._second if self._first.is_set() else self._first).set()

@@ -3,24 +3,13 @@
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from radixgate.limits import MAX_MESSAGE_BYTES
+from radixgate.serving import SERVER_OPTIONS
 from radixgate.v1 import worker_pb2
 from radixgate.v1.worker_pb2_grpc import add_WorkerServicer_to_server
 
 from worker.serve.service import WorkerService
 
 _SERVICE = worker_pb2.DESCRIPTOR.services_by_name["Worker"].full_name
-
-_OPTIONS = [
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # NOTE: two processes on one port would share its requests in silence.
-    ("grpc.so_reuseport", 0),
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-]
 
 
 class WorkerServer:
@@ -38,7 +27,7 @@ class WorkerServer:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
         self._health = health.aio.HealthServicer()
         address = f"{host}:{port}"
         try:
