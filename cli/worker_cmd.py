@@ -36,9 +36,14 @@ Stride = Annotated[
 ]
 MaxRunning = Annotated[int, typer.Option(min=1, help="Sequences that run at once.")]
 TokenBudget = Annotated[
-    int,
+    int, typer.Option(min=1, metavar="TOKENS", help="Tokens of one step at most.")
+]
+ChunkMs = Annotated[
+    float,
     typer.Option(
-        min=1, metavar="TOKENS", help="Tokens of one step: small keeps tokens coming evenly."
+        min=0,
+        metavar="MS",
+        help="By so much prompts may delay a token of those that run: small keeps tokens even.",
     ),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads that compute.")]
@@ -60,6 +65,7 @@ def worker(
     stride: Stride = 64,
     max_running: MaxRunning = 32,
     token_budget: TokenBudget = 256,
+    chunk_ms: ChunkMs = 200.0,
     metrics_port: options.MetricsPort = None,
     threads: Threads = None,
     grace: options.Grace = 30.0,
@@ -84,6 +90,7 @@ def worker(
             stride=stride,
             max_running=max_running,
             token_budget=token_budget,
+            chunk_ms=chunk_ms,
             metrics_port=metrics_port,
             threads=threads,
             grace_seconds=grace,

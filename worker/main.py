@@ -60,7 +60,9 @@ class WorkerConfig:
         block_size: tokens of a block.
         stride: tokens between boundaries, whole blocks.
         max_running: sequences that hold blocks at once.
-        token_budget: tokens of one step; small keeps tokens coming evenly, large speeds prefill.
+        token_budget: tokens of one step.
+        chunk_ms: by so much at most the prompts in one step delay its generations; small keeps
+            tokens coming evenly, large speeds prefill.
         metrics_port: of the Prometheus endpoint; None: there is none.
         threads: that compute; None: as many as torch takes.
         grace_seconds: that requests in flight get at the end.
@@ -80,6 +82,7 @@ class WorkerConfig:
     stride: int = 64
     max_running: int = 32
     token_budget: int = 256
+    chunk_ms: float = 200.0
     metrics_port: int | None = None
     threads: int | None = None
     grace_seconds: float = 30.0
@@ -225,7 +228,9 @@ def _build_engine(
         partial(model.forward, kv=layers),
         KVManager(num_blocks, config.block_size, config.stride, events),
         tokenizer=Tokenizer.from_buffer(tokenizer_json),
-        config=EngineConfig(config.stride, config.max_running, config.token_budget),
+        config=EngineConfig(
+            config.stride, config.max_running, config.token_budget, config.chunk_ms / 1000
+        ),
         metrics=EngineMetrics(registry, bytes_per_block),
         clock=time.monotonic,
         device=model.device,

@@ -1,6 +1,8 @@
 """The step loop: right tokens however they are scheduled, exact counts, errors that stay local."""
 
 import math
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -9,10 +11,12 @@ from hypothesis import strategies as st
 from radixgate.namespace import NamespaceSeed
 from torch import Tensor
 
-from tests.engine.toys import BLOCK, VOCAB, Bench, expected, request, toy_forward
+from tests.engine.toys import BLOCK, VOCAB, Bench, Clock, expected, request, toy_forward
 from worker.attention.base import PagedBatch
 from worker.engine.events import FinishReason, Started
 from worker.engine.request import SamplingParams
+from worker.kv.events import KvEvents
+from worker.kv.manager import KVManager
 
 
 def test_a_request_is_started_answered_and_finished() -> None:
@@ -59,7 +63,7 @@ def test_the_second_of_two_equal_prompts_is_cached_and_answers_alike() -> None:
         assert bench.finished(ticket).cached_tokens == cached
         assert bench.output(ticket) == expected(prompt, 5)
     assert bench.metric("prompt_tokens_total", source="cached") == 5 * BLOCK
-    assert bench.metric("prompt_tokens_total", source="computed") == len(prompt) + 2
+    assert bench.metric("prompt_tokens_total", source="new") == len(prompt) + 2
 
 
 def test_namespaces_share_nothing() -> None:
@@ -82,7 +86,7 @@ def test_hits_are_counted_once_although_preempted() -> None:
     assert sum(isinstance(event, Started) for event in bench.events[tickets[1]]) == 1
     assert bench.metric("preemptions_total") == 1
     assert bench.metric("prompt_tokens_total", source="cached") == 0
-    assert bench.metric("prompt_tokens_total", source="computed") == 28
+    assert bench.metric("prompt_tokens_total", source="new") == 28
 
 
 def test_cancelling_frees_everything_in_every_state() -> None:
@@ -137,6 +141,140 @@ def test_nan_logits_end_one_request_and_are_not_cached() -> None:
     assert bench.events[again][0] == Started(prompt_tokens=8, cached_tokens=0)
 
 
+def test_nan_in_the_middle_of_a_prompt_ends_it_and_is_not_cached() -> None:
+    def forward(batch: PagedBatch) -> Tensor:
+        logits = toy_forward(batch)
+        for row, start in enumerate(batch.query_starts[:-1]):
+            if 66 in batch.token_ids[start : batch.query_starts[row + 1]]:
+                logits[row] = math.nan
+        return logits
+
+    bench = Bench(forward=forward, token_budget=8)
+    bad, good = bench.add(request([1] * 12 + [66] + [1] * 20)), bench.add(request([1, 2]))
+    bench.run()
+    assert "logits for position 16 is nan" in bench.failed(bad).message
+    assert bench.output(good) == expected([1, 2], 5)
+    again = bench.add(request([1] * 12 + [66] + [1] * 20))
+    bench.step()
+    assert bench.events[again][0] == Started(prompt_tokens=33, cached_tokens=8)
+
+
+def test_expired_work_is_dropped_before_it_is_computed() -> None:
+    clock = Clock()
+    computed: list[int] = []
+
+    def forward(batch: PagedBatch) -> Tensor:
+        computed.extend(batch.token_ids.tolist())
+        return toy_forward(batch)
+
+    bench = Bench(clock=clock, forward=forward, max_running=1, token_budget=8)
+    running = bench.add(request([1, 2], max_tokens=50), deadline=3.0)
+    waiting = bench.add(request([70, 71]), deadline=2.0)
+    unhurried = bench.add(request([5]))
+    bench.step()
+    assert not any(bench.events[ticket] for ticket in (waiting, unhurried))
+    clock.now = 2.0
+    bench.step()
+    assert bench.expired(waiting).message == (
+        "the deadline passed 2.000 s after arrival, before anything was computed"
+    )
+    clock.now = 3.5
+    bench.run()
+    assert bench.expired(running).message.endswith("3.500 s after arrival, with 2 tokens generated")
+    assert bench.output(unhurried) == expected([5], 5)
+    assert not {70, 71} & {*computed}
+    assert bench.metric("requests_total", outcome="expired") == 2
+    late = bench.add(request([70]), deadline=3.5)
+    bench.step()
+    assert bench.core.idle
+    assert bench.expired(late)
+
+
+def test_who_gives_up_at_its_deadline_has_expired() -> None:
+    clock = Clock()
+    bench = Bench(clock=clock)
+    for at in (1.0, 2.0):
+        ticket = bench.add(request([1]), deadline=2.0)
+        clock.now = at
+        bench.core.cancel(ticket)
+    assert bench.metric("requests_total", outcome="cancelled") == 1
+    assert bench.metric("requests_total", outcome="expired") == 1
+
+
+def test_prompts_delay_generations_by_no_more_than_the_time_allowed() -> None:
+    clock = Clock()
+    most = 0.0
+
+    def forward(batch: PagedBatch) -> Tensor:
+        nonlocal most
+        tokens, generating = len(batch.token_ids), len(batch.query_starts) > 2
+        clock.now += 0.050 + 0.002 * (tokens - generating)
+        most = max(most, 0.002 * (tokens - 1)) if generating else most
+        return toy_forward(batch)
+
+    bench = Bench(clock=clock, forward=forward, num_blocks=600, token_budget=256, chunk_seconds=0.1)
+    bench.add(request([1] * 256, max_tokens=60))
+    for _ in range(4):
+        bench.step()
+    bench.add(request([2] * 900, max_tokens=1))
+    bench.run()
+    assert 0.06 < most <= 0.1
+    assert bench.core.load().prefill_tokens_per_second == pytest.approx(500, rel=0.2)
+
+
+PREFIX = [index * 37 % 90 for index in range(512)]
+
+
+def crowd(forward: Callable[[PagedBatch], Tensor] = toy_forward) -> Bench:
+    kv = KVManager(512, 16, 64, KvEvents(nullcontext()))
+    return Bench(kv=kv, stride=64, max_running=64, token_budget=128, forward=forward)
+
+
+def prefix_tokens_computed(bench: Bench, tails: int) -> float:
+    return bench.metric("computed_tokens_total", kind="prefill") - tails
+
+
+def test_a_prefix_that_64_requests_share_is_computed_once() -> None:
+    bench = crowd()
+    prompts = [[*PREFIX, index, *range(9)] for index in range(64)]
+    tickets = [bench.add(request(prompt, max_tokens=3)) for prompt in prompts]
+    bench.run()
+    for ticket, prompt in zip(tickets, prompts, strict=True):
+        assert bench.output(ticket) == expected(prompt, 3)
+    assert prefix_tokens_computed(bench, 64 * 10) <= 1.05 * 512
+    assert [bench.finished(ticket).cached_tokens for ticket in tickets] == [0] + [512] * 63
+
+
+@pytest.mark.parametrize("leave", [1, 5])
+def test_who_waits_for_a_prefix_goes_on_when_the_one_that_computes_it_leaves(leave: int) -> None:
+    bench = crowd()
+    tickets = [bench.add(request([*PREFIX, index], max_tokens=3)) for index in range(64)]
+    for ticket in tickets[:leave]:
+        bench.step()
+        bench.core.cancel(ticket)
+    bench.run()
+    for index, ticket in enumerate(tickets[leave:], start=leave):
+        assert bench.output(ticket) == expected([*PREFIX, index], 3)
+    assert prefix_tokens_computed(bench, 64 - leave) <= 1.05 * 512
+
+
+def test_who_waits_for_a_prefix_goes_on_when_the_one_that_computes_it_fails() -> None:
+    steps = 0
+
+    def forward(batch: PagedBatch) -> Tensor:
+        nonlocal steps
+        steps += 1
+        return toy_forward(batch) * (math.nan if steps == 3 else 1)
+
+    bench = crowd(forward)
+    tickets = [bench.add(request([*PREFIX, index], max_tokens=3)) for index in range(20)]
+    bench.run()
+    assert bench.failed(tickets[0])
+    for index, ticket in enumerate(tickets[1:], start=1):
+        assert bench.output(ticket) == expected([*PREFIX, index], 3)
+    assert prefix_tokens_computed(bench, 19) == 512 + 128
+
+
 def test_load_and_metrics_tell_the_state() -> None:
     bench = Bench(max_running=1, token_budget=8, num_blocks=32)
     bench.add(request([1] * 20))
@@ -165,6 +303,12 @@ def test_rates_and_regret_are_measured() -> None:
     assert load.kv.evicted_blocks > 0
     assert load.regret_ms_per_block > 0
     assert bench.metric("evicted_blocks_total") == load.kv.evicted_blocks
+    again = bench.metric("regret_tokens_total")
+    assert again == load.kv.recomputed_tokens > 0
+    assert bench.metric("regret_seconds_total") > 0
+    for name, count in {"queue": 3, "prefill": 3, "time_to_first_token": 3}.items():
+        assert bench.metric(f"{name}_seconds_count") == count
+    assert bench.metric("request_tokens_per_second_count") == 3
     assert Bench().core.load().regret_ms_per_block == 0
 
 

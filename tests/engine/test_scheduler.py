@@ -1,10 +1,13 @@
 """The scheduler's promises, one by one and under random load on a pool that is too small."""
 
+from unittest.mock import patch
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.toys import BLOCK, NAMESPACE, STRIDE, manager, request, toy_tokenizer
-from worker.engine.scheduler import MAX_OVERTAKEN, Scheduler, Step
+from worker.engine import scheduler as module
+from worker.engine.scheduler import TURN_OF_OLDEST, Chunk, Scheduler, Step
 from worker.engine.sequence import Sequence, Times
 from worker.engine.text import TextStream
 from worker.kv.manager import KVManager
@@ -14,29 +17,48 @@ TOKENIZER = toy_tokenizer()
 
 
 class Rig:
-    """A scheduler whose steps are carried out by bookkeeping alone."""
+    """A scheduler whose steps are carried out by bookkeeping alone, and checked."""
 
-    def __init__(self, num_blocks: int = 32, max_running: int = 4, token_budget: int = 16) -> None:
+    def __init__(
+        self,
+        num_blocks: int = 32,
+        max_running: int = 4,
+        token_budget: int = 16,
+        beside: int | None = None,
+    ) -> None:
         self.manager: KVManager = manager(num_blocks)
         self.scheduler = Scheduler(self.manager, max_running, token_budget)
-        self.token_budget, self.max_running = token_budget, max_running
+        self.token_budget, self.max_running, self.beside = token_budget, max_running, beside
         self.sequences: list[Sequence] = []
+        self.admitted: list[Sequence] = []
+        self.patience: dict[Sequence, int] = {}
 
-    def add(self, prompt: list[int], max_tokens: int = 5) -> Sequence:
-        asked = request(prompt, max_tokens)
+    def add(self, prompt: list[int], max_tokens: int = 5, priority: int = 0) -> Sequence:
+        asked = request(prompt, max_tokens, priority=priority)
         tokens = Tokens(NAMESPACE, STRIDE)
         tokens.extend(asked.prompt)
         text = TextStream(TOKENIZER, prompt, ())
         sequence = Sequence(asked, len(self.sequences), tokens, text, Times(0))
         self.sequences.append(sequence)
         self.scheduler.add(sequence)
+        self.wait(sequence)
         return sequence
 
+    def wait(self, sequence: Sequence) -> None:
+        """It waits now: it may see so many admissions, and each older one grants it as many."""
+        older = [other for other in self.scheduler.waiting if other.order <= sequence.order]
+        self.patience[sequence] = len(self.admitted) + len(older) * module.TURN_OF_OLDEST
+
     def step(self) -> Step:
-        step = self.scheduler.schedule()
-        assert sum(chunk.length for chunk in step.chunks) <= self.token_budget
-        assert len(self.scheduler.running) <= self.max_running
-        assert len({chunk.sequence for chunk in step.chunks}) == len(step.chunks)
+        before = list(self.scheduler.waiting)
+        step = self.scheduler.schedule(self.beside)
+        self.check_budgets(step)
+        self.check_admissions(step, before)
+        for victim in step.preempted:
+            self.wait(victim)
+            for younger in self.scheduler.waiting:
+                if younger.order > victim.order:
+                    self.patience[younger] += module.TURN_OF_OLDEST
         for sequence, start, stop, completes in step.chunks:
             assert sequence.kv
             assert start == sequence.computed < stop <= len(sequence.tokens)
@@ -48,6 +70,35 @@ class Rig:
                     self.scheduler.remove(sequence)
         self.manager.check_integrity()
         return step
+
+    def check_budgets(self, step: Step) -> None:
+        assert sum(chunk.length for chunk in step.chunks) <= self.token_budget
+        assert len(self.scheduler.running) <= self.max_running
+        assert len({chunk.sequence for chunk in step.chunks}) == len(step.chunks)
+        if self.beside is not None and any(chunk.generates for chunk in step.chunks):
+            single = [chunk for chunk in step.chunks if chunk.completes and chunk.length == 1]
+            prompts = sum(chunk.length for chunk in step.chunks if chunk not in single)
+            assert prompts <= self.beside
+
+    def check_admissions(self, step: Step, before: list[Sequence]) -> None:
+        for sequence in step.admitted:
+            self.admitted.append(sequence)
+            before.remove(sequence)
+            assert len(self.admitted) <= self.patience[sequence], "it waited too long"
+            if len(self.admitted) % module.TURN_OF_OLDEST == 0:
+                assert sequence.order < min((each.order for each in before), default=10**9)
+            else:
+                urgent = [e for e in before if e.request.priority > sequence.request.priority]
+                assert all(each.kv or self.awaits_prefix(each) for each in urgent)
+
+    def awaits_prefix(self, sequence: Sequence) -> bool:
+        def shared(other: Sequence) -> int:
+            pairs = zip(other.tokens.hashes, sequence.tokens.hashes, strict=False)
+            return sum(one == another for one, another in pairs) * STRIDE
+
+        cached = self.manager.cached_prefix(sequence.tokens)
+        computing = [each for each in self.scheduler.running if each.pending > 1]
+        return any(shared(other) > cached for other in computing)
 
     def run(self, limit: int = 2000) -> int:
         steps = 0
@@ -91,22 +142,75 @@ def test_the_longest_cached_prefix_is_admitted_first() -> None:
     rig = Rig(max_running=1)
     rig.add(list(range(20)), max_tokens=1)
     rig.run()
-    cold, warm = rig.add([90] * 20), rig.add([*range(20), 5])
+    rig.add([90] * 20)
+    warm = rig.add([*range(20), 5])
     assert rig.step().admitted == [warm]
-    assert cold.overtaken == 1
+
+
+def test_the_higher_priority_is_admitted_first_and_computed_first() -> None:
+    rig = Rig(max_running=2, token_budget=16)
+    rig.add(list(range(20)), max_tokens=1)
+    rig.run()
+    rig.add([*range(20), 5])
+    low, high = rig.add([1] * 40, priority=-1), rig.add([2] * 40, priority=7)
+    assert rig.step().admitted == [high]
+    rig.scheduler.remove(rig.sequences[1])
+    second = rig.step()
+    assert sequences(second) == [high.order]
+    third = rig.step()
+    assert (sequences(third), third.admitted) == ([high.order, low.order], [low])
+
+
+def test_of_unequal_priority_the_lower_is_preempted() -> None:
+    rig = Rig(num_blocks=8, token_budget=32)
+    low, high = rig.add([1] * 14, 17, priority=0), rig.add([2] * 14, 17, priority=1)
+    rig.run()
+    assert (low.preemptions, high.preemptions) == (1, 0)
 
 
 def test_nobody_is_overtaken_for_ever() -> None:
     rig = Rig(max_running=1, num_blocks=64)
     rig.add(list(range(20)), max_tokens=1)
     rig.run()
-    cold = rig.add([90] * 20)
-    for _ in range(MAX_OVERTAKEN):
-        warm = rig.add([*range(20), 5], max_tokens=1)
-        assert rig.step().admitted == [warm]
-    rig.add([*range(20), 5], max_tokens=1)
-    assert rig.step().admitted == [cold]
-    assert cold.overtaken == MAX_OVERTAKEN
+    cold = rig.add([90] * 20, priority=-5)
+    while cold in rig.scheduler.waiting:
+        rig.add([*range(20), 5], max_tokens=1)
+        rig.step()
+    assert len(rig.admitted) == TURN_OF_OLDEST
+
+
+def test_whose_turn_it_is_waits_for_its_prefix_and_nobody_goes_before() -> None:
+    rig = Rig(max_running=TURN_OF_OLDEST + 1, num_blocks=64, token_budget=24)
+    shared = list(range(3 * STRIDE))
+    for index in range(TURN_OF_OLDEST - 2):
+        rig.add([50 + index], max_tokens=1)
+    rig.run()
+    computing, sibling = rig.add([*shared, 90]), rig.add([*shared, 91], priority=-1)
+    assert rig.step().admitted == [computing]
+    other = rig.add([80], priority=1)
+    step = rig.step()
+    assert step.admitted == [sibling, other]
+    assert sibling.kv
+    assert sibling.kv.cached == len(shared)
+
+
+def test_generations_are_delayed_by_no_more_prompt_than_allowed() -> None:
+    rig = Rig(token_budget=16, beside=5)
+    long = list(range(10, 40))
+    rig.add(long)
+    assert [chunk.length for chunk in rig.step().chunks] == [16]
+    rig.add([1, 2], priority=1)
+    assert [chunk.length for chunk in rig.step().chunks] == [14, 2]
+    rig.add(long[::-1])
+    assert [chunk.length for chunk in rig.step().chunks] == [1, 1, 5]
+
+
+def test_a_chunk_of_one_token_is_no_generation() -> None:
+    rig = Rig()
+    sequence = rig.add([1, 2, 3])
+    rig.step()
+    assert Chunk(sequence, 3, 4, completes=True).generates
+    assert not Chunk(sequence, 2, 3, completes=False).generates
 
 
 def test_siblings_wait_for_a_prefix_that_is_being_computed() -> None:
@@ -172,35 +276,42 @@ prompts = st.builds(
     st.lists(st.integers(50, 52), min_size=1, max_size=12),
 )
 actions = st.one_of(
-    st.tuples(st.just("add"), prompts, st.integers(1, 20)),
-    st.tuples(st.just("cancel"), st.integers(0, 30), st.none()),
-    st.tuples(st.just("step"), st.none(), st.none()),
+    st.tuples(st.just("add"), prompts, st.integers(1, 20), st.integers(-1, 1)),
+    st.tuples(st.just("cancel"), st.integers(0, 30), st.none(), st.none()),
+    st.tuples(st.just("step"), st.none(), st.none(), st.none()),
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=300)
 @given(
-    st.lists(actions, max_size=40),
-    st.integers(14, 30),
-    st.integers(1, 5),
-    st.integers(5, 24),
+    script=st.lists(actions, max_size=40),
+    num_blocks=st.integers(14, 30),
+    max_running=st.integers(1, 5),
+    token_budget=st.integers(5, 24),
+    beside=st.none() | st.integers(1, 24),
+    turn=st.integers(1, 5),
 )
 def test_random_load_always_ends_and_leaks_nothing(
-    script: list[tuple], num_blocks: int, max_running: int, token_budget: int
+    script: list[tuple],
+    num_blocks: int,
+    max_running: int,
+    token_budget: int,
+    beside: int | None,
+    turn: int,
 ) -> None:
-    rig = Rig(num_blocks, max_running, token_budget)
-    for action, what, count in script:
-        match action:
-            case "add":
-                rig.add(what, count)
-            case "cancel" if what < len(rig.sequences):
-                sequence = rig.sequences[what]
-                if sequence in rig.scheduler.waiting or sequence in rig.scheduler.running:
-                    rig.scheduler.remove(sequence)
-            case "step" if rig.scheduler.waiting or rig.scheduler.running:
-                assert rig.step().chunks
-    rig.run()
+    rig = Rig(num_blocks, max_running, token_budget, beside)
+    with patch.object(module, "TURN_OF_OLDEST", turn):
+        for action, what, count, priority in script:
+            match action:
+                case "add":
+                    rig.add(what, count, priority)
+                case "cancel" if what < len(rig.sequences):
+                    sequence = rig.sequences[what]
+                    if sequence in rig.scheduler.waiting or sequence in rig.scheduler.running:
+                        rig.scheduler.remove(sequence)
+                case "step" if rig.scheduler.waiting or rig.scheduler.running:
+                    assert rig.step().chunks
+        rig.run()
     stats = rig.manager.stats()
     assert stats.running_blocks == 0
-    assert all(sequence.overtaken <= MAX_OVERTAKEN for sequence in rig.sequences)
     assert sum(s.preemptions for s in rig.sequences) <= max_running * max(1, len(rig.sequences))

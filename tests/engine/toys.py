@@ -1,6 +1,7 @@
 """An engine without a model: its forward pass is arithmetic, so a test can foretell its tokens."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from worker.attention.base import PagedBatch
 from worker.engine.core import EngineConfig, EngineCore
-from worker.engine.events import Event, Failed, Finished, Output
+from worker.engine.events import Event, Expired, Failed, Finished, Output
 from worker.engine.metrics import EngineMetrics
 from worker.engine.request import Request, SamplingParams
 from worker.kv.events import KvEvents
@@ -59,6 +60,7 @@ def request(
     stop: tuple[str, ...] = (),
     stop_token_ids: Iterable[int] = (),
     sampling: SamplingParams = GREEDY,
+    priority: int = 0,
 ) -> Request:
     return Request(
         request_id="test",
@@ -68,6 +70,7 @@ def request(
         sampling=sampling,
         stop=stop,
         stop_token_ids=frozenset(stop_token_ids),
+        priority=priority,
     )
 
 
@@ -85,6 +88,16 @@ class Ticks:
         return float(next(self._seconds))
 
 
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class Bench:
     """A core with its parts at hand, and all events by ticket."""
 
@@ -98,6 +111,8 @@ class Bench:
         kv: KVManager | None = None,
         tokenizer: Tokenizer | None = None,
         stride: int = STRIDE,
+        clock: Callable[[], float] | None = None,
+        chunk_seconds: float = 1e9,
     ) -> None:
         self.registry = CollectorRegistry()
         self.manager = kv or manager(num_blocks)
@@ -106,16 +121,16 @@ class Bench:
             forward,
             self.manager,
             tokenizer=tokenizer or toy_tokenizer(),
-            config=EngineConfig(stride, max_running, token_budget),
+            config=EngineConfig(stride, max_running, token_budget, chunk_seconds),
             metrics=EngineMetrics(self.registry, bytes_per_block=100),
-            clock=Ticks(),
+            clock=clock or Ticks(),
             device=torch.device("cpu"),
         )
 
-    def add(self, asked: Request) -> int:
+    def add(self, asked: Request, deadline: float = math.inf) -> int:
         ticket = len(self.events)
         self.events[ticket] = []
-        self.core.add(ticket, asked, arrived=0.0)
+        self.core.add(ticket, asked, arrived=0.0, deadline=deadline)
         return ticket
 
     def step(self) -> None:
@@ -144,6 +159,11 @@ class Bench:
     def failed(self, ticket: int) -> Failed:
         last = self.events[ticket][-1]
         assert isinstance(last, Failed)
+        return last
+
+    def expired(self, ticket: int) -> Expired:
+        last = self.events[ticket][-1]
+        assert isinstance(last, Expired)
         return last
 
     def metric(self, name: str, **labels: str) -> float:

@@ -57,9 +57,18 @@ def test_defaults_are_resolved() -> None:
     asked = SERVED.admit(GenerateRequest(packed=PROMPT))
     assert asked.prompt == PROMPT
     assert asked.max_tokens == 32 - 3
-    assert asked.sampling == SamplingParams(temperature=1.0, top_p=1.0, top_k=0, seed=0)
+    seed = asked.sampling.seed
+    assert asked.sampling == SamplingParams(temperature=1.0, top_p=1.0, top_k=0, seed=seed)
+    assert asked.priority == 0
     assert asked.stop_token_ids == {2}
     assert asked.namespace == Namespace("f").seed()
+
+
+def test_a_seed_is_drawn_unless_it_is_set() -> None:
+    drawn = {SERVED.admit(GenerateRequest(packed=PROMPT)).sampling.seed for _ in range(3)}
+    assert len(drawn) == 3
+    zero = GenerateRequest(packed=PROMPT, sampling=Sampling(seed=0))
+    assert SERVED.admit(zero).sampling.seed == 0
 
 
 def test_what_is_asked_is_kept_and_clamped() -> None:
@@ -70,10 +79,12 @@ def test_what_is_asked_is_kept_and_clamped() -> None:
         scope=Scope(tenant="t", salt="s"),
         sampling=Sampling(temperature=0, top_k=3, seed=9),
         stopping=Stopping(max_tokens=1000, stop=["a"], stop_token_ids=[9], ignore_eos=True),
+        priority=-4,
     )
     asked = SERVED.admit(message)
     assert asked.prompt == PROMPT
     assert asked.final_length == 32
+    assert (asked.priority, asked.tenant) == (-4, "t")
     assert (asked.sampling.temperature, asked.sampling.top_k, asked.sampling.seed) == (0, 3, 9)
     assert (asked.stop, asked.stop_token_ids) == (("a",), {9})
     assert asked.namespace == Namespace("f", tenant="t", salt="s").seed()

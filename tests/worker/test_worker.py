@@ -238,7 +238,7 @@ async def test_metrics_are_served(config: WorkerConfig) -> None:
         await collect(stub, generation())
         url = f"http://127.0.0.1:{port}/metrics"
         page = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
-    assert 'radixgate_worker_prompt_tokens_total{source="computed"} 100.0' in page
+    assert 'radixgate_worker_prompt_tokens_total{source="new"} 100.0' in page
     assert 'radixgate_worker_requests_total{outcome="length"} 1.0' in page
     assert "NaN" not in page
 

@@ -10,12 +10,12 @@ from worker.engine.scheduler import Chunk
 def build_batch(chunks: list[Chunk], block_size: int, device: torch.device) -> PagedBatch:
     """Pack `chunks`, at least one, in their order.
 
-    Logits are wanted of the last row of each chunk that completes its sequence, in the same order.
+    Logits are wanted of the last row of each chunk, in the same order: for the next token where the
+    chunk completes its sequence, and elsewhere as proof that what was computed is sound.
     A token whose KV is stored already, the last of a fully cached prompt, gets the slot -1.
     """
     lengths = torch.tensor([chunk.length for chunk in chunks])
     query_starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    completes = torch.tensor([chunk.completes for chunk in chunks])
     token_ids = [
         token for chunk in chunks for token in chunk.sequence.tokens.ids(chunk.start, chunk.stop)
     ]
@@ -28,7 +28,7 @@ def build_batch(chunks: list[Chunk], block_size: int, device: torch.device) -> P
         ),
         query_starts=query_starts,
         context_lengths=torch.tensor([chunk.stop for chunk in chunks]),
-        sample_rows=query_starts[1:][completes] - 1,
+        sample_rows=query_starts[1:] - 1,
     )
     return batch if device.type == "cpu" else _moved(batch, device)
 

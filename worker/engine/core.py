@@ -6,6 +6,7 @@ of blocks is not caught, since what is cached could no longer be believed.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,12 +16,12 @@ from torch import Tensor
 
 from worker.attention.base import PagedBatch
 from worker.engine.batch import build_batch
-from worker.engine.events import Event, Failed, Finished, Started
+from worker.engine.events import Event, Expired, Failed, Finished, Started
 from worker.engine.metrics import EngineMetrics
 from worker.engine.request import Request
-from worker.engine.sampler import sample
+from worker.engine.sampler import largest, sample
 from worker.engine.scheduler import Chunk, Scheduler
-from worker.engine.sequence import Sequence, Times
+from worker.engine.sequence import Reuse, Sequence, Times
 from worker.engine.stats import EngineLoad, Rates
 from worker.engine.text import TextStream
 from worker.kv.manager import KVManager
@@ -33,11 +34,19 @@ Ticket = int
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Args: `stride` tokens between boundaries; the other two as in `Scheduler`."""
+    """How the engine works.
+
+    Args:
+        stride: tokens between boundaries.
+        max_running: as in `Scheduler`.
+        token_budget: as in `Scheduler`.
+        chunk_seconds: by so much at most the prompts in one step delay its generations.
+    """
 
     stride: int
     max_running: int
     token_budget: int
+    chunk_seconds: float
 
 
 class EngineCore:
@@ -80,30 +89,38 @@ class EngineCore:
         """Whether there is nothing to compute."""
         return not self._sequences
 
-    def add(self, ticket: Ticket, request: Request, arrived: float) -> None:
-        """Take a request; tickets are unique, and lower ones are more urgent."""
+    def add(
+        self, ticket: Ticket, request: Request, arrived: float, deadline: float = math.inf
+    ) -> None:
+        """Take a request; tickets are unique, and a later one is higher."""
         tokens = Tokens(request.namespace, self._config.stride, request.tenant)
         tokens.extend(request.prompt)
         text = TextStream(self._tokenizer, tokens.ids(), request.stop)
-        sequence = Sequence(request, ticket, tokens, text, Times(arrived))
+        sequence = Sequence(request, ticket, tokens, text, Times(arrived), deadline)
         self._sequences[ticket] = sequence
         self._scheduler.add(sequence)
 
     def cancel(self, ticket: Ticket) -> None:
         """Drop a request and all it holds, whatever its state; one that has ended is ignored."""
         if ticket in self._sequences:
-            self._remove(self._sequences[ticket])
-            self._metrics.cancelled()
+            sequence = self._sequences[ticket]
+            self._remove(sequence)
+            # NOTE: whoever waited until its deadline gives up at the same moment.
+            late = sequence.deadline <= self._clock()
+            self._metrics.ended("expired" if late else "cancelled")
 
     def step(self) -> list[tuple[Ticket, Event]]:
         """Compute one step; what happened to whom, in order."""
         began = self._clock()
-        step = self._scheduler.schedule()
-        assert step.chunks, "nothing to compute, although the engine is not idle"
-        events: list[tuple[Ticket, Event]] = [
+        events = self._expire(began)
+        step = self._scheduler.schedule(self._rates.chunk(self._config.chunk_seconds))
+        assert step.chunks or self.idle, "nothing to compute, although the engine is not idle"
+        if not step.chunks:
+            return events
+        events += [
             (sequence.order, self._start(sequence, began))
             for sequence in step.admitted
-            if sequence.cached_tokens is None
+            if sequence.reuse is None
         ]
         try:
             logits = self._forward(build_batch(step.chunks, self._manager.block_size, self._device))
@@ -111,11 +128,10 @@ class EngineCore:
             _log.exception("a step failed")
             return events + [self._fail(chunk.sequence, error) for chunk in step.chunks]
 
-        prefill = sum(chunk.length for chunk in step.chunks if _is_prefill(chunk))
-        decode = sum(chunk.length for chunk in step.chunks) - prefill
-        rows = iter(logits)
-        for chunk in step.chunks:
-            events += self._advance(chunk, next(rows) if chunk.completes else None)
+        decode = sum(chunk.generates for chunk in step.chunks)
+        prefill = sum(chunk.length for chunk in step.chunks) - decode
+        for chunk, row in zip(step.chunks, logits, strict=True):
+            events += self._advance(chunk, row)
         self._rates.step(prefill, decode, self._clock() - began)
         self._metrics.step(prefill, decode, len(step.preempted))
         return events
@@ -143,45 +159,55 @@ class EngineCore:
         assert all(sequence.kv for sequence in self._scheduler.running)
         assert not any(sequence.kv for sequence in self._scheduler.waiting)
 
+    def _expire(self, now: float) -> list[tuple[Ticket, Event]]:
+        """Drop those whose deadline has passed, before anything is computed for them."""
+        late = [each for each in self._sequences.values() if each.deadline <= now]
+        for sequence in late:
+            self._remove(sequence)
+            self._metrics.ended("expired")
+        return [(sequence.order, _expired(sequence, now)) for sequence in late]
+
     def _start(self, sequence: Sequence, now: float) -> Started:
         assert sequence.kv
-        prompt_tokens = sequence.request.prompt_tokens
-        sequence.cached_tokens = sequence.kv.cached
+        cached, misses = sequence.kv.cached, sequence.kv.misses
+        sequence.reuse = Reuse(cached, misses)
         sequence.times.started = now
-        self._metrics.started(prompt_tokens, sequence.kv.cached)
-        return Started(prompt_tokens, sequence.kv.cached)
+        self._metrics.started(now - sequence.times.arrived, cached, misses)
+        return Started(sequence.request.prompt_tokens, cached)
 
-    def _advance(self, chunk: Chunk, logits: Tensor | None) -> list[tuple[Ticket, Event]]:
-        """Book what was computed; with `logits`, take the next token of the sequence."""
+    def _advance(self, chunk: Chunk, logits: Tensor) -> list[tuple[Ticket, Event]]:
+        """Book what was computed; when it was all, take the next token of the sequence."""
         sequence = chunk.sequence
         assert sequence.kv
-        if logits is None:
-            self._manager.commit(sequence.kv, sequence.tokens, chunk.stop)
-            return []
         try:
-            token = sample(logits, sequence.request.sampling, position=chunk.stop)
+            if chunk.completes:
+                token = sample(logits, sequence.request.sampling, position=chunk.stop)
+            else:
+                largest(logits, position=chunk.stop)
         except FloatingPointError as error:
             _log.error("request %r: %s", sequence.request.request_id, error)
             return [self._fail(sequence, error)]
-        # NOTE: after sampling, so that KV behind broken logits is never shared.
+        # NOTE: after a look at the logits, so that KV behind broken ones is never shared.
         self._manager.commit(sequence.kv, sequence.tokens, chunk.stop)
-        return [(sequence.order, event) for event in self._append(sequence, token)]
+        return self._append(sequence, token) if chunk.completes else []
 
-    def _append(self, sequence: Sequence, token: int) -> list[Event]:
-        now, before = self._clock(), sequence.times.last_token
+    def _append(self, sequence: Sequence, token: int) -> list[tuple[Ticket, Event]]:
+        now, times = self._clock(), sequence.times
+        before = times.last_token
         events = sequence.append(token, now)
         if before is None:
-            self._metrics.first_token(now - sequence.times.arrived)
+            assert times.started is not None
+            self._metrics.first_token(now - times.arrived, now - times.started)
         else:
             self._metrics.next_token(now - before)
             self._rates.gap(now - before)
         if isinstance(events[-1], Finished):
             self._metrics.finished(events[-1])
             self._remove(sequence)
-        return events
+        return [(sequence.order, event) for event in events]
 
     def _fail(self, sequence: Sequence, error: Exception) -> tuple[Ticket, Failed]:
-        self._metrics.failed()
+        self._metrics.ended("failed")
         self._remove(sequence)
         return sequence.order, Failed(f"the engine failed: {type(error).__name__}: {error}")
 
@@ -190,6 +216,8 @@ class EngineCore:
         del self._sequences[sequence.order]
 
 
-def _is_prefill(chunk: Chunk) -> bool:
-    """Whether the chunk is more than the newest token of a running generation."""
-    return chunk.length > 1 or chunk.sequence.output_tokens == 0
+def _expired(sequence: Sequence, now: float) -> Expired:
+    after = f"the deadline passed {now - sequence.times.arrived:.3f} s after arrival"
+    if sequence.times.started is None:
+        return Expired(f"{after}, before anything was computed")
+    return Expired(f"{after}, with {sequence.output_tokens} tokens generated")

@@ -6,6 +6,7 @@ an error and so does every later one: the process should be replaced.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -15,7 +16,7 @@ from threading import Thread
 import torch
 
 from worker.engine.core import EngineCore, Ticket
-from worker.engine.events import Event, Failed, Finished
+from worker.engine.events import End, Event, Failed
 from worker.engine.request import Request
 from worker.engine.stats import EngineLoad
 
@@ -72,14 +73,15 @@ class Engine:
         self._inbox.put(None)
         self._thread.join()
 
-    def submit(self, request: Request, sink: Sink) -> Ticket:
-        """Take a request; `sink` gets its events, `Finished` or `Failed` last."""
+    def submit(self, request: Request, sink: Sink, seconds: float = math.inf) -> Ticket:
+        """Take a request, wanted for so many seconds; `sink` gets its events, an `End` last."""
         ticket = next(self._tickets)
         self._sinks[ticket] = sink
         if self._failure:
             self._deliver([(ticket, self._failure)])
         else:
-            self._inbox.put(partial(self._core.add, ticket, request, self._clock()))
+            now = self._clock()
+            self._inbox.put(partial(self._core.add, ticket, request, now, now + seconds))
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
@@ -100,9 +102,11 @@ class Engine:
 
     def _receive(self) -> bool:
         """Do what the inbox asks, waiting while there is nothing to compute; False to stop."""
-        checked = False
+        heard = checked = False
         while True:
             idle = self._core.idle
+            if heard and self._inbox.empty():
+                self.load = self._core.load()
             try:
                 command = self._inbox.get(block=idle, timeout=None if checked else _IDLE_SECONDS)
             except Empty:
@@ -114,11 +118,11 @@ class Engine:
             if command is None:
                 return False
             command()
-            self.load = self._core.load()
+            heard = True
 
     def _deliver(self, events: list[tuple[Ticket, Event]]) -> None:
         for ticket, event in events:
-            ended = isinstance(event, Finished | Failed)
+            ended = isinstance(event, End)
             sink = self._sinks.pop(ticket, None) if ended else self._sinks.get(ticket)
             if sink:
                 sink(event)

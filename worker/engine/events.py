@@ -3,6 +3,8 @@
 from enum import Enum
 from typing import NamedTuple
 
+from worker.kv.misses import Misses
+
 
 class FinishReason(Enum):
     """Why a generation ended by itself."""
@@ -26,12 +28,16 @@ class Output(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The last event of a generation; seconds count from its arrival."""
+    """The last event of a generation; seconds count from its arrival.
+
+    `misses` tells of the prompt tokens that were not cached when it was first scheduled.
+    """
 
     reason: FinishReason
     stop: str | None
     prompt_tokens: int
     cached_tokens: int
+    misses: Misses
     output_tokens: int
     queue_seconds: float
     ttft_seconds: float
@@ -45,4 +51,11 @@ class Failed(NamedTuple):
     message: str
 
 
-Event = Started | Output | Finished | Failed
+class Expired(NamedTuple):
+    """The last event instead of `Finished`: the deadline passed, nothing more is computed."""
+
+    message: str
+
+
+End = Finished | Failed | Expired
+Event = Started | Output | End

@@ -4,9 +4,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from worker.engine.events import Finished
 from worker.engine.stats import EngineLoad
+from worker.kv.misses import Misses
 
-_TTFT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_WAIT_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _ITL_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2)
+_TOKENS_PER_SECOND = (1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 150, 200, 300, 500)
 
 
 class EngineMetrics:
@@ -20,6 +22,7 @@ class EngineMetrics:
     def __init__(self, registry: CollectorRegistry, bytes_per_block: int) -> None:
         self._bytes_per_block = bytes_per_block
         self._evicted_so_far = 0
+        self._recomputed_so_far = 0
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"radixgate_worker_{name}", text, labels, registry=registry)
@@ -33,41 +36,53 @@ class EngineMetrics:
         self._requests = counter("requests", "Requests that ended, by how", "outcome")
         self._prompt = counter(
             "prompt_tokens",
-            "Prompt tokens, each request once; cached / (cached + computed) is the hit rate",
+            "Prompt tokens, each request once: cached (the hit rate), or why they were not",
             "source",
         )
         self._computed = counter("computed_tokens", "Tokens computed, recomputes included", "kind")
         self._preemptions = counter("preemptions", "Sequences that lost their blocks to another")
         self._evicted = counter("evicted_blocks", "Blocks evicted to make room")
+        self._regret = counter("regret_tokens", "Tokens computed again after they were evicted")
+        self._regret_seconds = counter("regret_seconds", "Time that computing them again took")
+        self._queue = histogram("queue_seconds", "Arrival to being scheduled", _WAIT_SECONDS)
+        self._prefill = histogram("prefill_seconds", "Scheduled to first token", _WAIT_SECONDS)
         self._ttft = histogram(
-            "time_to_first_token_seconds", "Arrival to first token", _TTFT_SECONDS
+            "time_to_first_token_seconds", "Arrival to first token", _WAIT_SECONDS
         )
         self._itl = histogram(
             "inter_token_latency_seconds", "Between two tokens of a sequence", _ITL_SECONDS
+        )
+        self._throughput = histogram(
+            "request_tokens_per_second",
+            "Tokens of one request after its first, by the time that they took",
+            _TOKENS_PER_SECOND,
         )
         self._waiting = gauge("requests_waiting", "Requests that hold no blocks yet")
         self._running = gauge("requests_running", "Requests that hold blocks")
         self._backlog = gauge("backlog_tokens", "Tokens still to be computed for accepted requests")
         self._prefill_rate = gauge("prefill_tokens_per_second", "Recent prefill throughput")
         self._decode_rate = gauge("decode_tokens_per_second", "Recent decode throughput")
-        self._blocks = gauge("kv_blocks", "KV blocks by state: free, cached, running", "state")
+        self._blocks = gauge("kv_blocks", "KV blocks by state", "state")
         self._kv_total = gauge("kv_total_bytes", "KV memory")
-        self._kv_used = gauge("kv_used_bytes", "KV memory in cached and running blocks")
+        self._kv_used = gauge("kv_used_bytes", "KV memory in blocks that are not free")
         self._fragmentation = gauge(
             "kv_fragmentation_ratio", "Room in used blocks that holds no token, 0 to 1"
         )
         # NOTE: a labelled series exists once it is touched; a rate over a missing one is no data.
-        for outcome in ("stop", "length", "cancelled", "failed"):
+        for outcome in ("stop", "length", "cancelled", "expired", "failed"):
             self._requests.labels(outcome)
-        for source in ("cached", "computed"):
+        for source in ("cached", "new", "evicted", "elsewhere"):
             self._prompt.labels(source)
         for kind in ("prefill", "decode"):
             self._computed.labels(kind)
 
-    def started(self, prompt_tokens: int, cached_tokens: int) -> None:
+    def started(self, queue_seconds: float, cached_tokens: int, misses: Misses) -> None:
         """A request was scheduled for the first time."""
+        self._queue.observe(queue_seconds)
         self._prompt.labels("cached").inc(cached_tokens)
-        self._prompt.labels("computed").inc(prompt_tokens - cached_tokens)
+        self._prompt.labels("new").inc(misses.new)
+        self._prompt.labels("evicted").inc(misses.evicted)
+        self._prompt.labels("elsewhere").inc(misses.elsewhere)
 
     def step(self, prefill_tokens: int, decode_tokens: int, preemptions: int) -> None:
         """A step was computed."""
@@ -75,9 +90,10 @@ class EngineMetrics:
         self._computed.labels("decode").inc(decode_tokens)
         self._preemptions.inc(preemptions)
 
-    def first_token(self, seconds: float) -> None:
-        """A sequence got its first token, so long after it arrived."""
+    def first_token(self, seconds: float, prefill_seconds: float) -> None:
+        """A sequence got its first token, so long after it arrived and was first scheduled."""
         self._ttft.observe(seconds)
+        self._prefill.observe(prefill_seconds)
 
     def next_token(self, seconds: float) -> None:
         """A sequence got another token, so long after the one before."""
@@ -85,15 +101,14 @@ class EngineMetrics:
 
     def finished(self, finished: Finished) -> None:
         """A request ended by itself."""
-        self._requests.labels(finished.reason.value).inc()
+        self.ended(finished.reason.value)
+        seconds = finished.total_seconds - finished.ttft_seconds
+        if seconds > 0:
+            self._throughput.observe((finished.output_tokens - 1) / seconds)
 
-    def cancelled(self) -> None:
-        """A request was given up by its client."""
-        self._requests.labels("cancelled").inc()
-
-    def failed(self) -> None:
-        """A request was given up by the engine."""
-        self._requests.labels("failed").inc()
+    def ended(self, outcome: str) -> None:
+        """A request ended: stop, length, cancelled by its client, expired, or failed."""
+        self._requests.labels(outcome).inc()
 
     def load(self, load: EngineLoad) -> None:
         """The state after a step."""
@@ -105,9 +120,15 @@ class EngineMetrics:
         self._decode_rate.set(load.decode_tokens_per_second)
         self._blocks.labels("free").set(kv.free_blocks)
         self._blocks.labels("cached").set(kv.cached_blocks)
+        self._blocks.labels("pinned").set(kv.pinned_blocks)
         self._blocks.labels("running").set(kv.running_blocks)
         self._kv_total.set(kv.total_blocks * self._bytes_per_block)
         self._kv_used.set((kv.total_blocks - kv.free_blocks) * self._bytes_per_block)
         self._fragmentation.set(load.fragmentation)
         self._evicted.inc(kv.evicted_blocks - self._evicted_so_far)
         self._evicted_so_far = kv.evicted_blocks
+        again = kv.recomputed_tokens - self._recomputed_so_far
+        self._recomputed_so_far = kv.recomputed_tokens
+        self._regret.inc(again)
+        if load.prefill_tokens_per_second:
+            self._regret_seconds.inc(again / load.prefill_tokens_per_second)

@@ -31,6 +31,7 @@ class Request:
         max_tokens: output tokens at most; prompt and output together fit the context and the pool.
         stop: generation ends before the first of these strings to be completed.
         stop_token_ids: generation ends at any of these, end-of-sequence tokens included.
+        priority: higher goes first.
     """
 
     request_id: str
@@ -41,6 +42,7 @@ class Request:
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
     tenant: str = ""
+    priority: int = 0
 
     @property
     def prompt_tokens(self) -> int:

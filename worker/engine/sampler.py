@@ -19,6 +19,21 @@ def uniform(seed: int, position: int) -> float:
     return (digest >> 11) / 2**53
 
 
+def largest(logits: Tensor, position: int) -> Tensor:
+    """The largest of the logits for `position`.
+
+    Raises:
+        FloatingPointError: they hold a NaN, or have no finite maximum.
+    """
+    top = logits.max()
+    if not top.isfinite():
+        # NOTE: the maximum is NaN where any logit is.
+        raise FloatingPointError(
+            f"the largest of the model's logits for position {position} is {float(top)}"
+        )
+    return top
+
+
 def sample(logits: Tensor, params: SamplingParams, position: int) -> int:
     """The id of the token at `position`.
 
@@ -31,14 +46,9 @@ def sample(logits: Tensor, params: SamplingParams, position: int) -> int:
         position: of the new token in its sequence, prompt included.
 
     Raises:
-        FloatingPointError: the logits hold a NaN, or have no finite maximum.
+        FloatingPointError: see `largest`.
     """
-    top = logits.max()
-    if not top.isfinite():
-        # NOTE: the maximum is NaN where any logit is.
-        raise FloatingPointError(
-            f"the largest of the model's logits for position {position} is {float(top)}"
-        )
+    top = largest(logits, position)
     if params.temperature == 0:
         return int(logits.argmax())
 

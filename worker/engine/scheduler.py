@@ -1,24 +1,29 @@
 """Which tokens to compute next: pure decisions over the sequences and the KV manager.
 
-One budget of tokens a step. Sequences about to give a token come first, so that a long prompt slows
-the others by no more than one budget; then running ones in order of arrival, in chunks; then
-waiting ones, those with the longest cached prefix first. What holds:
+One budget of tokens a step. Sequences about to give a token come first, then other running ones in
+chunks, then waiting ones. Among them the higher priority goes first; of equal priority the one that
+arrived first, save that of waiting ones the longest cached prefix goes first. What holds:
 
+- A step that goes on with a generation computes no more of prompts than it is allowed to, so that
+  how long a prompt delays generations is the caller's choice.
 - Admission takes blocks for all tokens a sequence has: a prompt never runs out of them half-way.
-- No sequence is overtaken more than `MAX_OVERTAKEN` times before it is the next to be admitted.
-- A sequence whose prefix is being computed by a running one waits for it.
+- One admission in `TURN_OF_OLDEST` is that of the oldest waiting sequence, whatever its priority.
+  So one with n older ones before it is admitted after at most (n + 1) times as many others.
+- A sequence whose prefix is being computed by a running one waits for it: N that come at once with
+  one prefix compute it once. When the running one goes away, one of the others computes it.
 - When no block is left, the least urgent running sequence gives up its own, to be computed again.
   Nobody is admitted after that until a running sequence has left, so preemption cannot loop; and
   the last one running always fits, since no sequence larger than the pool is taken.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from worker.engine.sequence import Sequence
+from worker.engine.sequence import Sequence, Urgency
 from worker.kv.manager import KVManager
 
-MAX_OVERTAKEN = 16
+TURN_OF_OLDEST = 16
 ADMISSION_WINDOW = 32
 
 
@@ -38,6 +43,11 @@ class Chunk(NamedTuple):
         """Tokens to compute."""
         return self.stop - self.start
 
+    @property
+    def generates(self) -> bool:
+        """Whether it is just the newest token of a generation under way."""
+        return self.completes and self.length == 1 and self.sequence.output_tokens > 0
+
 
 class Step(NamedTuple):
     """What to compute now, and who came in or went back to get there."""
@@ -48,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Scheduler:
-    """Holds the waiting and the running sequences, both in order of arrival.
+    """Holds the waiting and the running sequences, both the most urgent first.
 
     Args:
         manager: of the KV that the sequences live in.
@@ -67,71 +77,91 @@ class Scheduler:
         self._max_running = max_running
         self._token_budget = token_budget
         self._overcommitted = False
+        self._admissions = 0
 
     def add(self, sequence: Sequence) -> None:
         """Let `sequence` wait for its turn."""
-        sequence.cached_hint = self._manager.cached_prefix(sequence.tokens)
-        insort(self.waiting, sequence, key=_order)
+        sequence.cached_hint = 0
+        self._look_up(sequence)
+        insort(self.waiting, sequence, key=_urgency)
 
     def remove(self, sequence: Sequence) -> None:
         """Drop a sequence that finished, failed or was cancelled, and all that it holds."""
         if sequence.kv is None:
             self.waiting.remove(sequence)
+            self._manager.unprotect(sequence.tokens)
             return
         self.running.remove(sequence)
         self._release(sequence)
         self._overcommitted = False
 
-    def schedule(self) -> Step:
-        """The next step; no chunks only when there is no sequence at all."""
-        plan: dict[Sequence, Chunk] = {}
+    def schedule(self, beside: int | None = None) -> Step:
+        """The next step; no chunks only when there is no sequence at all.
+
+        Args:
+            beside: tokens of prompts that a step with generations may compute, at least 1; None
+                leaves it to the token budget.
+        """
+        plan = _Plan(self._token_budget, beside)
         preempted: list[Sequence] = []
-        budget = self._token_budget
-        for sequence in sorted(self.running, key=lambda each: (each.pending > 1, each.order)):
-            if not budget:
+        for sequence in sorted(self.running, key=lambda each: (each.pending > 1, each.urgency)):
+            if not plan.room(sequence):
                 break
             while sequence.kv and not self._manager.grow(sequence.kv, len(sequence.tokens)):
                 victim = self._least_urgent()
+                plan.drop(victim)
                 self._preempt(victim)
                 preempted.append(victim)
-                if victim in plan:
-                    budget += plan.pop(victim).length
             if sequence.kv:
-                plan[sequence] = _chunk(sequence, budget)
-                budget -= plan[sequence].length
-        admitted = self._admit(budget, plan)
-        return Step(list(plan.values()), admitted, preempted)
+                plan.add(sequence)
+        admitted = self._admit(plan)
+        return Step(list(plan.chunks.values()), admitted, preempted)
 
-    def _admit(self, budget: int, plan: dict[Sequence, Chunk]) -> list[Sequence]:
+    def _admit(self, plan: "_Plan") -> list[Sequence]:
         admitted: list[Sequence] = []
-        if not budget or self._overcommitted or len(self.running) == self._max_running:
+        if self._overcommitted or not plan.left or len(self.running) == self._max_running:
             return admitted
-        for sequence in self._candidates():
-            if not budget or len(self.running) == self._max_running:
+        in_turn = self._in_turn()
+        while len(self.running) < self._max_running:
+            sequence = self._next(in_turn)
+            if sequence is None or not plan.room(sequence):
                 break
-            if sequence.overtaken < MAX_OVERTAKEN and self._awaits_prefix(sequence):
-                continue
             sequence.kv = self._manager.open(sequence.tokens, sequence.request.final_length)
             if sequence.kv is None:
                 break
-            self._to_running(sequence)
+            self.waiting.remove(sequence)
+            insort(self.running, sequence, key=_urgency)
+            self._admissions += 1
             admitted.append(sequence)
-            plan[sequence] = _chunk(sequence, budget)
-            budget -= plan[sequence].length
+            plan.add(sequence)
         return admitted
 
-    def _candidates(self) -> list[Sequence]:
-        """Waiting sequences, the next to be admitted first."""
+    def _in_turn(self) -> Iterator[Sequence]:
+        """The most urgent of the waiting sequences; of equal priority, by cached prefix."""
         window = self.waiting[:ADMISSION_WINDOW]
         for sequence in window:
-            sequence.cached_hint = self._manager.cached_prefix(sequence.tokens)
+            self._look_up(sequence)
 
-        def urgency(sequence: Sequence) -> tuple[bool, int, int]:
-            if sequence.overtaken >= MAX_OVERTAKEN:
-                return False, 0, sequence.order
-            return True, -sequence.cached_hint, sequence.order
+        def turn(sequence: Sequence) -> tuple[int, int, int]:
+            return -sequence.request.priority, -sequence.cached_hint, sequence.order
 
-        return sorted(window, key=urgency)
+        return iter(sorted(window, key=turn))
+
+    def _next(self, in_turn: Iterator[Sequence]) -> Sequence | None:
+        """Who may be admitted next; None when all, or the one whose turn it is, must wait."""
+        if self.waiting and (self._admissions + 1) % TURN_OF_OLDEST == 0:
+            oldest = min(self.waiting, key=lambda each: each.order)
+            self._look_up(oldest)
+            return None if self._awaits_prefix(oldest) else oldest
+        ready = (each for each in in_turn if not each.kv and not self._awaits_prefix(each))
+        return next(ready, None)
+
+    def _look_up(self, sequence: Sequence) -> None:
+        """See how much of a waiting sequence is cached, and have what is new protected."""
+        cached = self._manager.cached_prefix(sequence.tokens)
+        if cached > sequence.cached_hint:
+            self._manager.protect(sequence.tokens)
+        sequence.cached_hint = cached
 
     def _awaits_prefix(self, sequence: Sequence) -> bool:
         """Whether a running sequence is about to store more of its prefix than is cached."""
@@ -140,13 +170,6 @@ class Scheduler:
             for other in self.running
             if other.pending > 1
         )
-
-    def _to_running(self, sequence: Sequence) -> None:
-        position = self.waiting.index(sequence)
-        for overtaken in self.waiting[:position]:
-            overtaken.overtaken += 1
-        del self.waiting[position]
-        insort(self.running, sequence, key=_order)
 
     def _preempt(self, sequence: Sequence) -> None:
         assert len(self.running) > 1, "a sequence alone in the pool ran out of blocks"
@@ -162,18 +185,56 @@ class Scheduler:
         sequence.kv = None
 
     def _least_urgent(self) -> Sequence:
-        """The last to arrive, but none that ends within a block while another can go."""
+        """The last to go first, but none that ends within a block while another can go."""
         soon = self._manager.block_size
-        return max(self.running, key=lambda each: (each.tokens_left > soon, each.order))
+        return max(self.running, key=lambda each: (each.tokens_left > soon, each.urgency))
 
 
-def _order(sequence: Sequence) -> int:
-    return sequence.order
+class _Plan:
+    """The chunks of a step while it is put together, and the tokens left for more.
+
+    Args:
+        budget: tokens of the step.
+        beside: tokens of it that prompts may have when generations go on; None: no less than all.
+    """
+
+    def __init__(self, budget: int, beside: int | None) -> None:
+        self.chunks: dict[Sequence, Chunk] = {}
+        self.left = budget
+        self._beside = budget if beside is None else beside
+        self._prompt = 0
+        self._generations = 0
+
+    def room(self, sequence: Sequence) -> int:
+        """Tokens of `sequence` that can be computed now."""
+        room = min(self.left, sequence.pending)
+        if sequence.pending > 1 and self._generations:
+            room = min(room, self._beside - self._prompt)
+        return max(room, 0)
+
+    def add(self, sequence: Sequence) -> None:
+        """Compute as much of `sequence` as there is room for, at least one token."""
+        start, length = sequence.computed, self.room(sequence)
+        assert length
+        chunk = Chunk(sequence, start, start + length, completes=length == sequence.pending)
+        self.chunks[sequence] = chunk
+        self._count(chunk, 1)
+
+    def drop(self, sequence: Sequence) -> None:
+        """Compute nothing of `sequence`; harmless when it is not in the plan."""
+        if sequence in self.chunks:
+            self._count(self.chunks.pop(sequence), -1)
+
+    def _count(self, chunk: Chunk, sign: int) -> None:
+        self.left -= sign * chunk.length
+        if chunk.generates:
+            self._generations += sign
+        else:
+            self._prompt += sign * chunk.length
 
 
-def _chunk(sequence: Sequence, budget: int) -> Chunk:
-    start, length = sequence.computed, min(sequence.pending, budget)
-    return Chunk(sequence, start, start + length, completes=length == sequence.pending)
+def _urgency(sequence: Sequence) -> Urgency:
+    return sequence.urgency
 
 
 def _shared_prefix(one: Sequence, other: Sequence) -> int:

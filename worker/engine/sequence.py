@@ -5,13 +5,19 @@ the last one is computed the step gives a new token. The prompt of a fresh seque
 preempted one and the last token of a running one are all just tokens still to be computed.
 """
 
+import math
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from worker.engine.events import Event, Finished, FinishReason, Output
 from worker.engine.request import Request
 from worker.engine.text import Piece, TextStream
 from worker.kv.manager import SequenceKV
+from worker.kv.misses import Misses
 from worker.kv.tokens import Tokens
+
+Urgency: TypeAlias = tuple[int, int]
+"""Sorts the most urgent first: by priority, then by arrival."""
 
 
 @dataclass(slots=True)
@@ -24,22 +30,29 @@ class Times:
     last_token: float | None = None
 
 
+class Reuse(NamedTuple):
+    """How many tokens of a prompt were `cached`, and why the others were not."""
+
+    cached: int
+    misses: Misses
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """State of one request.
 
     Args:
         request: what was asked.
-        order: of arrival, unique; lower is more urgent.
+        order: of arrival, unique.
         tokens: prompt and output so far.
         text: output as text.
         times: with `arrived` set.
+        deadline: when nobody wants it any more, on the engine's clock.
 
     Attributes:
         kv: blocks and how much of them is stored; None while waiting.
         cached_hint: tokens found cached when last looked up while waiting.
-        cached_tokens: of the prompt, when first scheduled; None until then.
-        overtaken: later sequences that were admitted before this one.
+        reuse: of the prompt, when first scheduled; None until then.
         preemptions: how often it lost its blocks.
     """
 
@@ -48,11 +61,16 @@ class Sequence:
     tokens: Tokens
     text: TextStream
     times: Times
+    deadline: float = math.inf
     kv: SequenceKV | None = field(default=None)
     cached_hint: int = 0
-    cached_tokens: int | None = None
-    overtaken: int = 0
+    reuse: Reuse | None = None
     preemptions: int = 0
+
+    @property
+    def urgency(self) -> Urgency:
+        """See the type."""
+        return -self.request.priority, self.order
 
     @property
     def computed(self) -> int:
@@ -99,12 +117,13 @@ class Sequence:
         assert times.started is not None
         assert times.first_token is not None
         assert times.last_token is not None
-        assert self.cached_tokens is not None
+        assert self.reuse is not None
         finished = Finished(
             reason=reason,
             stop=piece.stop,
             prompt_tokens=self.request.prompt_tokens,
-            cached_tokens=self.cached_tokens,
+            cached_tokens=self.reuse.cached,
+            misses=self.reuse.misses,
             output_tokens=self.output_tokens,
             queue_seconds=times.started - times.arrived,
             ttft_seconds=times.first_token - times.arrived,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from worker.kv.manager import KVStats
 
 # A step with fewer prefill tokens says more about the cost of a step than about that of prefill.
-_MIN_PREFILL_TOKENS = 32
+MIN_PREFILL_TOKENS = 16
 _KEEP = 0.95
 
 
@@ -28,20 +28,29 @@ class Mean:
 
 
 class Rates:
-    """How fast the engine is, learned from its steps."""
+    """How fast the engine is, learned from its steps.
+
+    The prefill rate is what prompts cost on top: of a step that also decodes, the time that steps
+    which only decode take is not counted. So small chunks measure it as well as large ones do.
+    """
 
     def __init__(self) -> None:
         self._prefill = Mean()
         self._decode = Mean()
+        self._decode_step = Mean()
         self._gap = Mean()
 
     def step(self, prefill_tokens: int, decode_tokens: int, seconds: float) -> None:
-        """A step that computed so many tokens of each kind; its time is shared by token."""
-        share = seconds / max(1, prefill_tokens + decode_tokens)
-        if prefill_tokens >= _MIN_PREFILL_TOKENS:
-            self._prefill.observe(prefill_tokens, prefill_tokens * share)
+        """A step that computed so many tokens of each kind."""
         if decode_tokens:
             self._decode.observe(decode_tokens, seconds)
+        if not prefill_tokens:
+            self._decode_step.observe(seconds, 1)
+            return
+        on_top = seconds - (self._decode_step.value if decode_tokens else 0.0)
+        # NOTE: less than nothing is noise, or the mean is one of larger batches than this.
+        if prefill_tokens >= MIN_PREFILL_TOKENS and on_top > 0:
+            self._prefill.observe(prefill_tokens, on_top)
 
     def gap(self, seconds: float) -> None:
         """The time between two tokens of one sequence."""
@@ -51,6 +60,14 @@ class Rates:
     def prefill_tokens_per_second(self) -> float:
         """0 until measured."""
         return self._prefill.value
+
+    def chunk(self, seconds: float) -> int | None:
+        """Prompt tokens that take so long, or the fewest that the rate can be measured by.
+
+        None until it is measured.
+        """
+        rate = self.prefill_tokens_per_second
+        return max(MIN_PREFILL_TOKENS, int(rate * seconds)) if rate else None
 
     @property
     def decode_tokens_per_second(self) -> float:

@@ -4,6 +4,7 @@ Codes: INVALID_ARGUMENT for what no worker could serve, NOT_FOUND for a model or
 here, FAILED_PRECONDITION for a prompt that only a worker with more KV memory could take.
 """
 
+import random
 from dataclasses import dataclass
 
 import grpc
@@ -45,7 +46,7 @@ class Served:
     eos_token_ids: frozenset[int]
 
     def admit(self, message: GenerateRequest) -> Request:
-        """The engine's request; output is clamped to what context and KV memory allow.
+        """The engine's request: output clamped to context and KV memory, its seed drawn if unset.
 
         Raises:
             RefusedError: see the module.
@@ -87,6 +88,7 @@ class Served:
             stop=tuple(stopping.stop),
             stop_token_ids=ends.union(stopping.stop_token_ids),
             tenant=scope.tenant,
+            priority=message.priority,
         )
 
     def _check_stop_tokens(self, message: GenerateRequest) -> None:
@@ -103,5 +105,5 @@ def _sampling(message: Sampling) -> SamplingParams:
         temperature=message.temperature if message.HasField("temperature") else 1.0,
         top_p=message.top_p if message.HasField("top_p") else 1.0,
         top_k=message.top_k,
-        seed=message.seed,
+        seed=message.seed if message.HasField("seed") else random.getrandbits(64),
     )

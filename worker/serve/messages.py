@@ -5,7 +5,15 @@ from collections.abc import Iterable, Iterator
 from radixgate.v1 import generate_pb2
 from radixgate.v1.generate_pb2 import GenerateResponse
 
-from worker.engine.events import Event, Failed, Finished, FinishReason, Output, Started
+from worker.engine.events import (
+    Event,
+    Expired,
+    Failed,
+    Finished,
+    FinishReason,
+    Output,
+    Started,
+)
 
 _REASONS = {
     FinishReason.STOP: generate_pb2.FINISH_REASON_STOP,
@@ -15,8 +23,8 @@ _REASONS = {
 
 def messages(
     events: Iterable[Event], request_id: str, worker: str
-) -> Iterator[GenerateResponse | Failed]:
-    """The stream's next messages, tokens that came together in one; `Failed` is passed through."""
+) -> Iterator[GenerateResponse | Failed | Expired]:
+    """The stream's next messages, tokens that came together in one; bad ends are passed through."""
     outputs: list[Output] = []
     for event in events:
         if isinstance(event, Output):
@@ -36,7 +44,7 @@ def messages(
                 yield GenerateResponse(started=started)
             case Finished():
                 yield GenerateResponse(finished=_finished(event))
-            case Failed():
+            case Failed() | Expired():
                 yield event
     if outputs:
         yield _tokens(outputs)
@@ -59,4 +67,10 @@ def _finished(event: Finished) -> generate_pb2.Finished:
         ttft_seconds=event.ttft_seconds,
         total_seconds=event.total_seconds,
         preemptions=event.preemptions,
+        misses=generate_pb2.Misses(
+            new_tokens=event.misses.new,
+            evicted_tokens=event.misses.evicted,
+            elsewhere_tokens=event.misses.elsewhere,
+            diverges_at=event.misses.diverges,
+        ),
     )

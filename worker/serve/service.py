@@ -6,6 +6,7 @@ request held in the engine is given back at once.
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
@@ -23,7 +24,7 @@ from radixgate.v1.worker_pb2 import (
 from radixgate.v1.worker_pb2_grpc import WorkerServicer
 
 from worker.engine.engine import Engine
-from worker.engine.events import Event, Failed, Finished
+from worker.engine.events import End, Event, Expired, Failed
 from worker.engine.request import Request
 from worker.kv.events import KvEvents
 from worker.report import snapshots
@@ -70,8 +71,8 @@ class WorkerService(WorkerServicer):
     ) -> None:
         """Serve one generation.
 
-        Codes: as in `worker.serve.admission`; UNAVAILABLE while draining; INTERNAL when the engine
-        failed.
+        Codes: as in `worker.serve.admission`; UNAVAILABLE while draining; DEADLINE_EXCEEDED when
+        the caller's deadline passed; INTERNAL when the engine failed.
         """
         if self.draining.is_set():
             await context.abort(
@@ -115,21 +116,26 @@ class WorkerService(WorkerServicer):
 
     async def _stream(self, asked: Request, context: Context) -> None:
         queue: asyncio.Queue[Event] = asyncio.Queue()
-        ticket = self._engine.submit(asked, queue.put_nowait)
+        remaining: float | None = context.time_remaining()
+        seconds = math.inf if remaining is None else remaining
+        ticket = self._engine.submit(asked, queue.put_nowait, seconds)
         try:
             ended = False
             while not ended:
                 events = [await queue.get()]
                 while not queue.empty():
                     events.append(queue.get_nowait())
-                ended = isinstance(events[-1], Finished | Failed)
+                ended = isinstance(events[-1], End)
                 await self._write(events, asked.request_id, context)
         finally:
             self._engine.cancel(ticket)
 
     async def _write(self, events: list[Event], request_id: str, context: Context) -> None:
         for message in messages(events, request_id, self._worker):
-            if isinstance(message, GenerateResponse):
-                await context.write(message)
-            else:
-                await context.abort(grpc.StatusCode.INTERNAL, message.message)
+            match message:
+                case GenerateResponse():
+                    await context.write(message)
+                case Failed():
+                    await context.abort(grpc.StatusCode.INTERNAL, message.message)
+                case Expired():
+                    await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, message.message)
