@@ -1,7 +1,11 @@
 """The KV manager: the engine's only door to the cache.
 
 It gives each sequence its block table, shares blocks between sequences with equal prefixes, evicts
-what no sequence holds, and writes every boundary that comes or goes into the ledger.
+what nobody holds, and writes every boundary that comes or goes into the ledger.
+
+Who comes first when blocks are short: sequences that run, then pins, then the prefixes of waiting
+sequences, then what is just cached. But what fits into the memory is served: a sequence that is
+alone gets the blocks of pins and of waiting ones too. Tenants' guarantees always hold.
 
 A sequence's table is shared blocks first, which are the tree's and never change, then private ones:
 
@@ -13,13 +17,18 @@ A sequence's table is shared blocks first, which are the tree's and never change
 
 from dataclasses import dataclass, field
 
+from worker.kv.account import Account, Accounts
+from worker.kv.contents import Contents
 from worker.kv.events import KvEvents, Reason
+from worker.kv.memory import DEFAULT_POLICY, MemoryPolicy
 from worker.kv.misses import Misses
-from worker.kv.node import Node
+from worker.kv.node import Hold, Node
+from worker.kv.pins import Pins
 from worker.kv.pool import BlockPool
-from worker.kv.radix import Evicted, RadixTree
+from worker.kv.radix import Evicted, Match, RadixTree
 from worker.kv.regret import Regret
 from worker.kv.tokens import Tokens
+from worker.kv.waiting import Waiting
 
 # The manager remembers this many evicted boundaries for each one that the pool can hold.
 _REGRET_MEMORY = 4
@@ -56,7 +65,7 @@ class KVStats:
     Attributes:
         total_blocks: free + cached + pinned + running.
         free_blocks: hold nothing.
-        cached_blocks: hold prefixes that no sequence uses; evictable.
+        cached_blocks: hold prefixes that no sequence uses and no pin keeps.
         pinned_blocks: hold pinned prefixes that no sequence uses.
         running_blocks: in use by sequences.
         used_tokens: tokens whose KV is in the cached and running blocks.
@@ -77,21 +86,46 @@ class KVStats:
 
 
 class KVManager:
-    """Args: `num_blocks` of `block_size` tokens; `stride` tokens between boundaries; `events`."""
+    """The cache of one pool.
 
-    def __init__(self, num_blocks: int, block_size: int, stride: int, events: KvEvents) -> None:
+    Args:
+        num_blocks: of the pool.
+        block_size: tokens in a block.
+        stride: tokens between boundaries, whole blocks.
+        events: where boundaries that come and go are written.
+        policy: how the memory is shared out.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        stride: int,
+        events: KvEvents,
+        policy: MemoryPolicy = DEFAULT_POLICY,
+    ) -> None:
         self.block_size = block_size
+        eviction = policy.eviction()
+        self._stride = stride
         self._pool = BlockPool(num_blocks, block_size)
-        self._tree = RadixTree(block_size, stride)
+        self._accounts = Accounts(num_blocks, policy.shares, eviction.classes)
+        self._tree = RadixTree(block_size, stride, self._accounts, eviction)
+        self._pins = Pins(self._tree, block_size, int(policy.pin_share * num_blocks))
+        self._waiting = Waiting(self._tree, int(policy.waiting_share * num_blocks))
         self._events = events
         self._regret = Regret(_REGRET_MEMORY * (num_blocks * block_size // stride + 1), stride)
+        self._contents = Contents()
         self._open: set[SequenceKV] = set()
         self._private_tokens = 0
 
     @property
     def max_tokens(self) -> int:
-        """The longest sequence that fits when it is alone."""
+        """All tokens that the memory holds; see `capacity` for what a tenant may have of it."""
         return self._pool.num_blocks * self.block_size
+
+    def capacity(self, tenant: str) -> int:
+        """Tokens of the longest sequence of a tenant that fits when it is alone."""
+        return self._accounts.capacity(self._accounts.of(tenant)) * self.block_size
 
     def cached_prefix(self, tokens: Tokens) -> int:
         """Tokens of the longest cached prefix. Changes nothing."""
@@ -102,9 +136,30 @@ class KVManager:
 
         Call it again to protect what has been cached meanwhile. Ends with `open` or `unprotect`.
         """
+        self._waiting.protect(tokens)
 
     def unprotect(self, tokens: Tokens) -> None:
         """The sequence waits no longer. Idempotent."""
+        self._waiting.unprotect(tokens)
+
+    def pin(self, tokens: Tokens, now: float, ttl: float) -> int:
+        """Keep what is cached of `tokens` for `ttl` seconds; how many tokens that is.
+
+        `now` is on the clock of `expire`. See `Pins.pin`.
+
+        Raises:
+            PinRefusedError: pins may not hold all of `tokens`; nothing has changed.
+        """
+        self._pins.expire(now)
+        return self._pins.pin(tokens, now, ttl)
+
+    def unpin(self, tokens: Tokens) -> bool:
+        """Give up the pin of `tokens`; whether there was one."""
+        return self._pins.unpin(tokens)
+
+    def expire(self, now: float) -> None:
+        """Give up pins whose time has passed."""
+        self._pins.expire(now)
 
     def open(self, tokens: Tokens, final_length: int) -> SequenceKV | None:
         """Admit a sequence as a whole: hold its cached prefix, take blocks for the rest of it.
@@ -114,39 +169,42 @@ class KVManager:
             final_length: tokens it may grow to.
 
         Returns:
-            Its KV with blocks for all of `tokens` and one more, or None when free and evictable
-            blocks do not suffice now; then nothing has changed.
+            Its KV with blocks for all of `tokens` and one more, or None when it cannot get them
+            now; then nothing has changed.
 
         Raises:
             ValueError: `final_length` tokens do not fit even when the sequence is alone.
         """
-        if final_length > self.max_tokens:
+        most = self.capacity(tokens.tenant)
+        if final_length > most:
+            whose = f" for tenant {tokens.tenant!r}" if most < self.max_tokens else ""
             raise ValueError(
                 f"a sequence of up to {final_length} tokens was asked for; "
-                f"the KV memory holds {self.max_tokens}"
+                f"the KV memory holds {most}{whose}"
             )
         assert len(tokens) <= final_length
-        match = self._tree.match(tokens)
-        wanted = self._pool.blocks_for(min(len(tokens) + 1, final_length)) - len(match.blocks)
-        if wanted > self._pool.num_free + self._tree.num_evictable - match.evictable:
-            return None
-        node = self._tree.lock(tokens.seed, match)
-        cached = len(match.blocks) * self.block_size
-        misses = Misses(len(tokens) - cached, 0, 0, cached)
-        kv = SequenceKV(match.blocks + self._take(wanted), cached, cached, misses, node)
-        self._open.add(kv)
+        length = min(len(tokens) + 1, final_length)
+        kv = self._admit(tokens, length)
+        while kv is None and not self._open and self._give_up_one():
+            kv = self._admit(tokens, length)
         return kv
 
     def grow(self, kv: SequenceKV, length: int) -> bool:
-        """Give `kv` blocks for `length` tokens, evicting what no sequence holds.
+        """Give `kv` blocks for `length` tokens, evicting what nobody holds.
+
+        The maximum of a tenant makes it evict its own first, but does not stop what runs already.
 
         Returns:
-            False when there are not enough; then nothing has changed.
+            False when there are not enough; then only waiting sequences may have lost protection.
         """
+        assert kv._node
+        account = kv._node.account
         wanted = max(0, self._pool.blocks_for(length) - len(kv.blocks))
-        if wanted > self._pool.num_free + self._tree.num_evictable:
-            return False
-        kv.blocks += self._take(wanted)
+        while wanted > self._pool.num_free + self._accounts.evictable_for(account):
+            alone = len(self._open) == 1
+            if not (self._give_up_one() if alone else self._waiting.give_up_one()):
+                return False
+        kv.blocks += self._take(wanted, account)
         return True
 
     def commit(self, kv: SequenceKV, tokens: Tokens, stored: int) -> None:
@@ -160,11 +218,15 @@ class KVManager:
         own = kv.blocks[shared:full]
         kv._node, held, added = self._tree.extend(kv._node, tokens, own)
         kv.blocks[shared:full] = held
-        self._pool.free(mine for mine, tree in zip(own, held, strict=True) if mine != tree)
+        duplicates = [mine for mine, tree in zip(own, held, strict=True) if mine != tree]
+        self._pool.free(duplicates)
+        kv._node.account.blocks -= len(duplicates)
         self._private_tokens += stored - kv.stored - len(own) * self.block_size
         kv.stored = stored
+        first = full * self.block_size // self._stride - len(added)
         self._events.stored(added)
         self._regret.stored(added)
+        self._contents.stored(zip(added, tokens.contents[first:], strict=False))
 
     def close(self, kv: SequenceKV) -> None:
         """End, cancel or preempt the sequence; what it committed stays cached. Idempotent."""
@@ -172,25 +234,27 @@ class KVManager:
             return
         shared = kv._node.end
         self._pool.free(kv.blocks[shared:])
+        kv._node.account.blocks -= len(kv.blocks) - shared
         self._private_tokens -= kv.stored - shared * self.block_size
-        self._tree.unlock(kv._node)
+        self._tree.unlock(kv._node, Hold.RUNNING)
         kv._node, kv.blocks, kv.stored = None, [], 0
         self._open.remove(kv)
 
     def clear(self) -> None:
-        """Forget every prefix that no sequence holds."""
+        """Forget every prefix that nobody holds: no sequence, no pin."""
         self._release(self._tree.clear(), Reason.CLEARED)
 
     def stats(self) -> KVStats:
         """What the pool holds now, in O(1)."""
         total, free = self._pool.num_blocks, self._pool.num_free
-        cached = self._tree.num_evictable
+        _, pinned, waiting = self._tree.in_state
+        cached = self._tree.num_evictable + waiting
         return KVStats(
             total_blocks=total,
             free_blocks=free,
             cached_blocks=cached,
-            pinned_blocks=0,
-            running_blocks=total - free - cached,
+            pinned_blocks=pinned,
+            running_blocks=total - free - cached - pinned,
             used_tokens=self._tree.num_blocks * self.block_size + self._private_tokens,
             allocated_tokens=(total - free) * self.block_size,
             evicted_blocks=self._regret.evicted_blocks,
@@ -205,18 +269,68 @@ class KVManager:
         private = [block for kv in self._open if kv._node for block in kv.blocks[kv._node.end :]]
         assert len({*tree, *private}) == len(tree) + len(private), "a block has two owners"
         assert len(tree) + len(private) + self._pool.num_free == self._pool.num_blocks, "a leak"
+        for account in self._accounts:
+            open_kv = [kv for kv in self._open if kv._node and kv._node.account is account]
+            assert account.blocks == self._tree.count_blocks(account) + sum(
+                len(kv.blocks) - kv._node.end for kv in open_kv if kv._node
+            )
         assert self._private_tokens == sum(
             kv.stored - kv._node.end * self.block_size for kv in self._open if kv._node
         )
 
-    def _take(self, wanted: int) -> list[int]:
+    def _admit(self, tokens: Tokens, length: int) -> SequenceKV | None:
+        """`open`, if that can be done while everything that is held stays."""
+        match = self._tree.match(tokens)
+        account = self._accounts.of(tokens.tenant)
+        wanted = self._pool.blocks_for(length) - len(match.blocks)
+        mine = account.evictable - match.evictable
+        others = self._accounts.evictable_for(account) - account.evictable
+        if wanted > self._pool.num_free + mine + others or account.excess(wanted) > mine:
+            return None
+        cached = len(match.blocks) * self.block_size
+        misses = self._misses(tokens, match)
+        node = self._tree.lock(tokens, match, Hold.RUNNING)
+        self._waiting.unprotect(tokens)
+        kv = SequenceKV(match.blocks + self._take(wanted, account), cached, cached, misses, node)
+        self._open.add(kv)
+        return kv
+
+    def _misses(self, tokens: Tokens, match: Match) -> Misses:
+        cached = len(match.blocks) * self.block_size
+        evicted = elsewhere = 0
+        for index in range(cached // self._stride, len(tokens.hashes)):
+            missed = (index + 1) * self._stride - max(cached, index * self._stride)
+            if tokens.hashes[index] in self._regret:
+                evicted += missed
+            elif tokens.contents[index] in self._contents:
+                elsewhere += missed
+        return Misses(
+            new=len(tokens) - cached - evicted - elsewhere,
+            evicted=evicted,
+            elsewhere=elsewhere,
+            diverges=self._tree.divergence(tokens, match),
+        )
+
+    def _give_up_one(self) -> bool:
+        """Make way for a sequence that is alone; False when nothing is held for later."""
+        return self._waiting.give_up_one() or self._pins.give_up_one()
+
+    def _take(self, wanted: int, account: Account) -> list[int]:
+        own = min(account.excess(wanted), account.evictable)
+        if own > 0:
+            self._evict(own, account, own=True)
         missing = wanted - self._pool.num_free
         if missing > 0:
-            evicted = self._tree.evict(missing)
-            self._regret.evicted(evicted.hashes, len(evicted.blocks))
-            self._release(evicted, Reason.CAPACITY)
+            self._evict(missing, account, own=False)
+        account.blocks += wanted
         return self._pool.allocate(wanted)
+
+    def _evict(self, wanted: int, account: Account, *, own: bool) -> None:
+        gone = self._tree.evict(wanted, account, own=own)
+        self._regret.evicted(gone.hashes, len(gone.blocks))
+        self._release(gone, Reason.CAPACITY)
 
     def _release(self, gone: Evicted, reason: Reason) -> None:
         self._pool.free(gone.blocks)
+        self._contents.removed(gone.hashes)
         self._events.removed(gone.hashes, reason)

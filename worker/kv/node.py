@@ -1,9 +1,23 @@
-"""A node of the radix tree: an edge of whole blocks, and what hangs below it."""
+"""A node of the radix tree: an edge of whole blocks, who holds it, and what hangs below it."""
 
 from collections.abc import Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import PrefixHash
+
+if TYPE_CHECKING:
+    from worker.kv.account import Account
+    from worker.kv.queue import LeafQueue
+
+
+class Hold(IntEnum):
+    """Why a block must stay; of several reasons the first one names its state."""
+
+    RUNNING = 0
+    PINNED = 1
+    WAITING = 2
 
 
 class Node:
@@ -11,52 +25,78 @@ class Node:
 
     Attributes:
         parent: None for a root, and for a node that has left the tree.
+        account: whose memory its blocks are.
         edge: packed tokens of `blocks`.
         hashes: of the boundaries that end inside `blocks`, shortest prefix first.
         start: blocks from the root to this node's first block.
-        locks: sequences that hold this node or one below it.
-        left: tick of the last unlock here or below.
-        queued: has its entry in the eviction queue.
+        children: by the packed tokens of their first block; `firsts` has these sorted.
+        holds: for each `Hold`, how many hold this node or one below it.
+        left: tick of the last unlock by a sequence, here or below.
+        hits: sequences that found it cached.
+        turn: nodes above it that were found cached by the sequence that computed the next one.
+        queue: where it waits to be evicted, as the entry number `entry`; None while it must stay.
     """
 
     __slots__ = (
+        "account",
         "blocks",
         "children",
         "edge",
+        "entry",
+        "firsts",
         "hashes",
+        "hits",
+        "holds",
         "left",
-        "locks",
         "parent",
-        "queued",
+        "queue",
         "seed",
         "start",
+        "turn",
     )
 
     def __init__(
         self,
         seed: NamespaceSeed,
+        account: "Account",
         parent: "Node | None" = None,
         *,
         start: int = 0,
         edge: bytes = b"",
         blocks: list[int] | None = None,
         hashes: list[PrefixHash] | None = None,
+        turn: int = 0,
     ) -> None:
         self.seed = seed
+        self.account = account
         self.parent = parent
         self.start = start
         self.edge = edge
         self.blocks = blocks or []
         self.hashes = hashes or []
         self.children: dict[bytes, Node] = {}
-        self.locks = 0
+        self.firsts: list[bytes] = []
+        self.holds = [0] * len(Hold)
         self.left = 0
-        self.queued = False
+        self.hits = 0
+        self.turn = turn
+        self.queue: LeafQueue | None = None
+        self.entry = 0
 
     @property
     def end(self) -> int:
         """Blocks from the root to the end of this node."""
         return self.start + len(self.blocks)
+
+    @property
+    def hold(self) -> Hold | None:
+        """The first reason to stay; None when it may go."""
+        return next((hold for hold in Hold if self.holds[hold]), None)
+
+    @property
+    def evictable(self) -> bool:
+        """Whether its blocks may go now, from the last one on."""
+        return self.parent is not None and not self.children and not any(self.holds)
 
     def path(self) -> "Iterator[Node]":
         """The node itself, then its ancestors up to the root."""

@@ -1,21 +1,21 @@
 """The radix tree: which prefixes are cached, in which blocks, and which of them may go.
 
 One root per namespace. An edge is a run of whole blocks of tokens, so a path from a root names a
-prefix and the blocks that hold its KV. Tokens are compared, never hashes. Locks count the sequences
-on a node or below it: what is locked stays. What is unlocked can all be evicted, leaf by leaf, from
-its tail, that which was left longest ago first.
+prefix and the blocks that hold its KV. Tokens are compared, never hashes. Holds count who needs a
+node or one below it: what is held stays. What nobody holds can all be evicted, leaf by leaf, each
+from its tail, in the order of the policy.
 """
 
-import heapq
-from bisect import bisect_left
-from collections.abc import Iterator
-from itertools import count
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import TOKEN_BYTES, PrefixHash
 
-from worker.kv.node import Node
+from worker.kv.account import Account, Accounts
+from worker.kv.node import Hold, Node
+from worker.kv.policy import Policy
 from worker.kv.tokens import Tokens
 
 
@@ -26,13 +26,26 @@ class Match(NamedTuple):
         node: the last node of the path, None when nothing of the namespace is there.
         taken: blocks of `node` that belong to the prefix.
         blocks: all blocks of the prefix.
-        evictable: how many of them no sequence holds.
     """
 
     node: Node | None
     taken: int
     blocks: list[int]
-    evictable: int
+
+    def parts(self) -> Iterator[tuple[Node, int]]:
+        """The nodes of the path, last one first, each with how many of its blocks belong to it."""
+        if self.node is not None:
+            yield self.node, self.taken
+            yield from ((node, len(node.blocks)) for node in self.node.path() if node != self.node)
+
+    @property
+    def evictable(self) -> int:
+        """How many of the blocks nobody holds."""
+        return sum(taken for node, taken in self.parts() if node.hold is None)
+
+    def missing(self, hold: Hold) -> int:
+        """How many of the blocks `hold` does not hold."""
+        return sum(taken for node, taken in self.parts() if not node.holds[hold])
 
 
 class Extension(NamedTuple):
@@ -57,57 +70,93 @@ class Evicted(NamedTuple):
 
 
 class RadixTree:
-    """Args: `block_size` tokens in a block; `stride` tokens between boundaries, whole blocks."""
+    """A tree for one pool.
 
-    def __init__(self, block_size: int, stride: int) -> None:
+    Args:
+        block_size: tokens in a block.
+        stride: tokens between boundaries, whole blocks.
+        accounts: whose blocks the tree's are; it books what enters and leaves `evictable`.
+        policy: what goes first.
+
+    Attributes:
+        num_blocks: in the tree.
+        in_state: blocks by their first `Hold`; those that nobody holds are not in it.
+        held: blocks by every `Hold` that they have.
+    """
+
+    def __init__(self, block_size: int, stride: int, accounts: Accounts, policy: Policy) -> None:
         if stride % block_size:
             raise ValueError(f"stride {stride} is not a multiple of block size {block_size}")
         self.num_blocks = 0
-        self._num_locked = 0
+        self.in_state = [0] * len(Hold)
+        self.held = [0] * len(Hold)
         self._block_bytes = block_size * TOKEN_BYTES
         self._boundary_blocks = stride // block_size
+        self._accounts = accounts
+        self._policy = policy
         self._roots: dict[NamespaceSeed, Node] = {}
-        # One entry for each unlocked leaf, and for some that no longer are: (left, order, node),
-        # `left` as it was when queued. It only grows, so an old entry comes up early, never late.
-        self._queue: list[tuple[int, int, Node]] = []
-        self._order = count()
         self._tick = 0
 
     @property
     def num_evictable(self) -> int:
-        """Blocks that `evict` can free now."""
-        return self.num_blocks - self._num_locked
+        """Blocks that nobody holds."""
+        return self.num_blocks - sum(self.in_state)
 
     def match(self, tokens: Tokens) -> Match:
         """The longest cached prefix of whole blocks of `tokens`. Changes nothing."""
         node = self._roots.get(tokens.seed)
         if node is None:
-            return Match(None, 0, [], 0)
+            return Match(None, 0, [])
         limit = len(tokens.packed) // self._block_bytes
-        taken, blocks, evictable = 0, [], 0
+        taken, blocks = 0, []
         while taken == len(node.blocks) and (step := self._descend(node, tokens, limit)):
             node, taken = step
             blocks += node.blocks[:taken]
-            evictable += 0 if node.locks else taken
-        return Match(node, taken, blocks, evictable)
+        return Match(node, taken, blocks)
 
-    def lock(self, seed: NamespaceSeed, match: Match) -> Node:
-        """Hold the blocks of a match just made until `unlock` of the returned node."""
-        node = match.node or self._roots.setdefault(seed, Node(seed))
+    def divergence(self, tokens: Tokens, match: Match) -> int:
+        """The first position at which `tokens` differ from all that is cached in their namespace.
+
+        `match` is theirs. Exact to the token; their length when nothing differs.
+        """
+        if match.node is None:
+            return 0
+        node, taken = match.node, match.taken
+        start = node.start + taken
+        rest = self._bytes(tokens, start, start + 1)
+        if taken < len(node.blocks):
+            nearest = [node.edge[taken * self._block_bytes : (taken + 1) * self._block_bytes]]
+        else:
+            # NOTE: of sorted blocks, one beside the place of `rest` has the most in common with it.
+            place = bisect_left(node.firsts, rest)
+            nearest = node.firsts[max(0, place - 1) : place + 1]
+        common = max((_common(rest, first) for first in nearest), default=0)
+        return (start * self._block_bytes + common) // TOKEN_BYTES
+
+    def lock(self, tokens: Tokens, match: Match, hold: Hold) -> Node:
+        """Hold the blocks of the match of `tokens`, just made, until `unlock` of the result."""
+        node = match.node or self._roots.setdefault(
+            tokens.seed, Node(tokens.seed, self._accounts.of(tokens.tenant))
+        )
         if match.taken < len(node.blocks):
             node = self._split(node, match.taken)
         for held in node.path():
-            self._hold(held)
+            if hold is Hold.RUNNING and held.parent:
+                self._policy.returned(held)
+                held.hits += 1
+            self._hold(held, hold)
         return node
 
-    def unlock(self, node: Node) -> None:
-        """The sequence that holds `node` leaves; it may be evicted when no other holds it."""
-        self._tick += 1
+    def unlock(self, node: Node, hold: Hold) -> None:
+        """Give up what `lock` returned; what nobody holds then may be evicted."""
+        if hold is Hold.RUNNING:
+            self._tick += 1
         for held in node.path():
-            held.locks -= 1
-            held.left = self._tick
-            if not held.locks:
-                self._num_locked -= len(held.blocks)
+            if hold is Hold.RUNNING:
+                held.left = self._tick
+            self._count(held, -1)
+            held.holds[hold] -= 1
+            self._count(held, 1)
         self._now_unused(node)
 
     def extend(self, node: Node, tokens: Tokens, blocks: list[int]) -> Extension:
@@ -127,48 +176,57 @@ class RadixTree:
         while step := self._descend(node, tokens, limit):
             child, taken = step
             node = child if taken == len(child.blocks) else self._split(child, taken)
-            self._hold(node)
+            self._hold(node, Hold.RUNNING)
             held += node.blocks
         new = blocks[len(held) :]
         if not new:
             return Extension(node, held, [])
         stored = tokens.hashes[node.end // self._boundary_blocks : limit // self._boundary_blocks]
         edge = self._bytes(tokens, node.end, limit)
-        self.num_blocks += len(new)
-        if node.parent and node.locks == 1 and not node.children:
-            # NOTE: only this sequence holds the leaf, so it grows in place: one node a sequence.
+        if node.parent and node.holds == [1, 0, 0] and not node.children and not node.hits:
+            # NOTE: only this sequence has had the leaf, so it grows in place: one node a sequence.
+            self._count(node, -1)
+            self.num_blocks -= len(node.blocks)
             node.edge += edge
             node.blocks += new
             node.hashes += stored
-            self._num_locked += len(new)
         else:
-            leaf = Node(node.seed, node, start=node.end, edge=edge, blocks=new, hashes=stored)
+            leaf = Node(
+                node.seed,
+                node.account,
+                node,
+                start=node.end,
+                edge=edge,
+                blocks=new,
+                hashes=stored,
+                turn=node.turn + 1,
+            )
             node.children[self._first(edge)] = leaf
-            self._hold(leaf)
+            insort(node.firsts, self._first(edge))
+            leaf.holds[Hold.RUNNING] = 1
             node = leaf
+        self.num_blocks += len(node.blocks)
+        self._count(node, 1)
         return Extension(node, held + new, list(stored))
 
-    def evict(self, wanted: int) -> Evicted:
-        """Take `wanted` unlocked blocks out of the tree; no more than `num_evictable`."""
-        assert wanted <= self.num_evictable, f"{wanted} blocks of {self.num_evictable} evictable"
+    def evict(self, wanted: int, asker: Account, *, own: bool = False) -> Evicted:
+        """Take out `wanted` blocks that may go for `asker`; with `own` only blocks of its own."""
         gone = Evicted([], [])
         while (missing := wanted - len(gone.blocks)) > 0:
-            left, _, node = heapq.heappop(self._queue)
-            node.queued = False
-            if left == node.left and self._evictable(node):
-                self._trim(node, max(0, len(node.blocks) - missing), gone)
-            self._now_unused(node)
+            leaf = self._least_worth([asker] if own else self._accounts, asker)
+            assert leaf, f"{missing} of {wanted} blocks are not evictable"
+            most = min(missing, leaf.account.spare(asker))
+            self._policy.evicted(leaf)
+            self._trim(leaf, max(0, len(leaf.blocks) - most), gone)
         return gone
 
     def clear(self) -> Evicted:
-        """Take out all unlocked blocks; what sequences hold stays."""
+        """Take out all blocks that nobody holds."""
         gone = Evicted([], [])
         roots = list(self._roots.values())
-        unlocked = [node for root in roots for node in root.below() if not node.locks]
-        for node in reversed(unlocked):
+        unheld = [node for root in roots for node in root.below() if node.hold is None]
+        for node in reversed(unheld):
             self._trim(node, 0, gone)
-        self._queue = [entry for entry in self._queue if entry[2].parent]
-        heapq.heapify(self._queue)
         return gone
 
     def blocks(self) -> Iterator[int]:
@@ -177,20 +235,32 @@ class RadixTree:
             for node in root.below():
                 yield from node.blocks
 
+    def count_blocks(self, account: Account) -> int:
+        """Blocks of an account, by a walk through the tree."""
+        roots = (root for root in self._roots.values() if root.account is account)
+        return sum(len(node.blocks) for root in roots for node in root.below())
+
     def check_integrity(self) -> None:
-        """Raises AssertionError when counts, locks, edges or the eviction queue are wrong."""
+        """Raises AssertionError when counts, holds, edges or the eviction queues are wrong."""
         nodes = [node for root in self._roots.values() for node in (root, *root.below())]
         assert self.num_blocks == sum(len(node.blocks) for node in nodes)
-        assert self._num_locked == sum(len(node.blocks) for node in nodes if node.locks)
-        queued = [entry[2] for entry in self._queue]
-        assert len(set(queued)) == len(queued), "a node is queued twice"
-        assert all(node.queued and node.parent for node in queued)
+        for hold in Hold:
+            assert self.in_state[hold] == sum(len(n.blocks) for n in nodes if n.hold == hold)
+            assert self.held[hold] == sum(len(n.blocks) for n in nodes if n.holds[hold])
+        for account in self._accounts:
+            own = [node for node in nodes if node.account is account]
+            assert account.evictable == sum(len(n.blocks) for n in own if n.hold is None)
+            queued = sum(node.queue in account.leaves for node in own)
+            assert queued == sum(map(len, account.leaves)), "a queue has a node that is gone"
         for node in nodes:
             assert len(node.edge) == len(node.blocks) * self._block_bytes
-            assert node.locks >= sum(child.locks for child in node.children.values()) >= 0
-            assert node.queued or not self._evictable(node), "an unlocked leaf is not queued"
+            assert node.evictable == (node.queue is not None), "a leaf that may go is not queued"
             assert len(node.hashes) == self._boundaries(node.start, node.end)
-            assert node.blocks or (node.parent is None and (node.locks or node.children))
+            assert node.blocks or (node.parent is None and (any(node.holds) or node.children))
+            assert node.firsts == sorted(node.children)
+            for hold in Hold:
+                below = sum(child.holds[hold] for child in node.children.values())
+                assert node.holds[hold] >= below >= 0
             for first, child in node.children.items():
                 assert child.parent is node
                 assert child.start == node.end
@@ -225,50 +295,82 @@ class RadixTree:
         boundaries = self._boundaries(node.start, node.start + taken)
         upper = Node(
             node.seed,
+            node.account,
             node.parent,
             start=node.start,
             edge=node.edge[:cut],
             blocks=node.blocks[:taken],
             hashes=node.hashes[:boundaries],
+            turn=node.turn,
         )
-        upper.locks, upper.left = node.locks, node.left
+        upper.holds, upper.left, upper.hits = node.holds.copy(), node.left, node.hits
         node.parent.children[self._first(upper.edge)] = upper
         node.parent, node.start, node.edge = upper, node.start + taken, node.edge[cut:]
         node.blocks, node.hashes = node.blocks[taken:], node.hashes[boundaries:]
         upper.children[self._first(node.edge)] = node
+        upper.firsts.append(self._first(node.edge))
         return upper
 
-    def _hold(self, node: Node) -> None:
-        if not node.locks:
-            self._num_locked += len(node.blocks)
-        node.locks += 1
+    def _hold(self, node: Node, hold: Hold) -> None:
+        if node.queue:
+            node.queue.discard(node)
+        self._count(node, -1)
+        node.holds[hold] += 1
+        self._count(node, 1)
+
+    def _count(self, node: Node, sign: int) -> None:
+        """Book the blocks of `node` as its holds are now, or take that back."""
+        size = sign * len(node.blocks)
+        for hold in Hold:
+            if node.holds[hold]:
+                self.held[hold] += size
+        state = node.hold
+        if state is None:
+            node.account.evictable += size
+        else:
+            self.in_state[state] += size
+
+    def _least_worth(self, accounts: Iterable[Account], asker: Account) -> Node | None:
+        """The leaf that goes first of those that may go for `asker`."""
+        leaves = (
+            queue.first()
+            for account in accounts
+            if account.spare(asker)
+            for queue in account.leaves
+        )
+        return min(filter(None, leaves), key=self._worth, default=None)
+
+    def _worth(self, leaf: Node) -> float:
+        return self._policy.worth(leaf, self._tick)
 
     def _trim(self, node: Node, keep: int, gone: Evicted) -> None:
-        """Move all but the first `keep` blocks of an unlocked leaf to `gone`."""
+        """Move all but the first `keep` blocks of a leaf that nobody holds to `gone`."""
         parent = node.parent
         assert parent
         boundaries = self._boundaries(node.start, node.start + keep)
         gone.blocks.extend(node.blocks[keep:])
         gone.hashes.extend(node.hashes[boundaries:])
-        self.num_blocks -= len(node.blocks) - keep
+        less = len(node.blocks) - keep
+        self.num_blocks -= less
+        node.account.evictable -= less
+        node.account.blocks -= less
         if keep:
             node.edge = node.edge[: keep * self._block_bytes]
             del node.blocks[keep:], node.hashes[boundaries:]
             return
-        del parent.children[self._first(node.edge)]
+        first = self._first(node.edge)
+        del parent.children[first], parent.firsts[bisect_left(parent.firsts, first)]
+        if node.queue:
+            node.queue.discard(node)
         node.parent = None
         self._now_unused(parent)
 
     def _now_unused(self, node: Node) -> None:
         """Queue `node` if it can be evicted now; forget it if it is an empty root."""
-        if self._evictable(node) and not node.queued:
-            node.queued = True
-            heapq.heappush(self._queue, (node.left, next(self._order), node))
-        elif node is self._roots.get(node.seed) and not (node.children or node.locks):
+        if node.evictable and node.queue is None:
+            node.account.leaves[self._policy.class_of(node)].push(node)
+        elif node is self._roots.get(node.seed) and not (node.children or any(node.holds)):
             del self._roots[node.seed]
-
-    def _evictable(self, node: Node) -> bool:
-        return node.parent is not None and not node.locks and not node.children
 
     def _boundaries(self, start: int, end: int) -> int:
         return end // self._boundary_blocks - start // self._boundary_blocks
@@ -278,3 +380,9 @@ class RadixTree:
 
     def _first(self, edge: bytes) -> bytes:
         return edge[: self._block_bytes]
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """Bytes that both begin with."""
+    most = min(len(one), len(other))
+    return next((index for index in range(most) if one[index] != other[index]), most)

@@ -24,6 +24,9 @@ class Regret:
         self._stride = stride
         self._evicted: dict[PrefixHash, None] = {}
 
+    def __contains__(self, name: PrefixHash) -> bool:
+        return name in self._evicted
+
     def evicted(self, hashes: Iterable[PrefixHash], blocks: int) -> None:
         """Eviction took `blocks` blocks, and with them these boundaries."""
         self.evicted_blocks += blocks

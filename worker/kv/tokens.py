@@ -1,6 +1,6 @@
 """The tokens of one sequence, growing, with the hash of every boundary that they have passed."""
 
-from radixgate.namespace import NamespaceSeed
+from radixgate.namespace import Namespace, NamespaceSeed
 from radixgate.prefix import (
     TOKEN_BYTES,
     PrefixHash,
@@ -21,6 +21,7 @@ class Tokens:
     Attributes:
         packed: all tokens as little-endian uint32. Only this class changes it.
         hashes: one for each whole `stride` tokens, shortest prefix first.
+        contents: as `hashes`, but equal for all namespaces of the tenant.
     """
 
     def __init__(self, seed: NamespaceSeed, stride: int, tenant: str = "") -> None:
@@ -29,7 +30,9 @@ class Tokens:
         self.tenant = tenant
         self.packed = bytearray()
         self.hashes: list[PrefixHash] = []
+        self.contents: list[PrefixHash] = []
         self._hasher = PrefixHasher(stride, seed)
+        self._content_hasher = PrefixHasher(stride, Namespace("", tenant=tenant).seed())
 
     def __len__(self) -> int:
         return len(self.packed) // TOKEN_BYTES
@@ -52,6 +55,7 @@ class Tokens:
             raise ValueError(f"token ids: {len(packed)} bytes is not a multiple of {TOKEN_BYTES}")
         self.packed += packed
         self.hashes += self._hasher.update(packed)
+        self.contents += self._content_hasher.update(packed)
 
     def ids(self, start: int = 0, stop: int | None = None) -> list[int]:
         """The token ids at positions [start, stop), to the end when `stop` is None."""
