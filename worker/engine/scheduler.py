@@ -9,6 +9,8 @@ arrived first, save that of waiting ones the longest cached prefix goes first. W
 - Admission takes blocks for all tokens a sequence has: a prompt never runs out of them half-way.
 - One admission in `TURN_OF_OLDEST` is that of the oldest waiting sequence, whatever its priority.
   So one with n older ones before it is admitted after at most (n + 1) times as many others.
+- When a tenant cannot have memory for its next sequence, other tenants may still have it for
+  theirs, save when it is the turn of the oldest: then all wait until that one fits.
 - A sequence whose prefix is being computed by a running one waits for it: N that come at once with
   one prefix compute it once. When the running one goes away, one of the others computes it.
 - When no block is left, the least urgent running sequence gives up its own, to be computed again.
@@ -121,14 +123,17 @@ class Scheduler:
         admitted: list[Sequence] = []
         if self._overcommitted or not plan.left or len(self.running) == self._max_running:
             return admitted
-        in_turn = self._in_turn()
+        in_turn, refused = self._in_turn(), set[str]()
         while len(self.running) < self._max_running:
-            sequence = self._next(in_turn)
+            sequence = self._next(in_turn, refused)
             if sequence is None or not plan.room(sequence):
                 break
             sequence.kv = self._manager.open(sequence.tokens, sequence.request.final_length)
             if sequence.kv is None:
-                break
+                if self._turn_of_oldest:
+                    break
+                refused.add(sequence.tokens.tenant)
+                continue
             self.waiting.remove(sequence)
             insort(self.running, sequence, key=_urgency)
             self._admissions += 1
@@ -147,14 +152,24 @@ class Scheduler:
 
         return iter(sorted(window, key=turn))
 
-    def _next(self, in_turn: Iterator[Sequence]) -> Sequence | None:
-        """Who may be admitted next; None when all, or the one whose turn it is, must wait."""
-        if self.waiting and (self._admissions + 1) % TURN_OF_OLDEST == 0:
+    @property
+    def _turn_of_oldest(self) -> bool:
+        return (self._admissions + 1) % TURN_OF_OLDEST == 0
+
+    def _next(self, in_turn: Iterator[Sequence], refused: set[str]) -> Sequence | None:
+        """Who may be admitted next; None when all, or the one whose turn it is, must wait.
+
+        Tenants that were `refused` memory in this step do not get it for a smaller sequence.
+        """
+        if self.waiting and self._turn_of_oldest:
             oldest = min(self.waiting, key=lambda each: each.order)
             self._look_up(oldest)
             return None if self._awaits_prefix(oldest) else oldest
-        ready = (each for each in in_turn if not each.kv and not self._awaits_prefix(each))
-        return next(ready, None)
+        return next((each for each in in_turn if self._ready(each, refused)), None)
+
+    def _ready(self, sequence: Sequence, refused: set[str]) -> bool:
+        waits = sequence.kv is None and sequence.tokens.tenant not in refused
+        return waits and not self._awaits_prefix(sequence)
 
     def _look_up(self, sequence: Sequence) -> None:
         """See how much of a waiting sequence is cached, and have what is new protected."""
