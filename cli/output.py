@@ -92,12 +92,14 @@ def summary(stream: AsyncStream) -> str:
     assert started is not None
     assert finished is not None
     streaming = finished.total_seconds - finished.ttft_seconds
-    parts = [
-        f"{finished.output_tokens} token{'s' * (finished.output_tokens != 1)}",
-        f"{finished.cached_tokens} of {finished.prompt_tokens} prompt tokens cached",
-        started.worker,
-        f"first token {finished.ttft_seconds * 1000:.0f} ms",
-    ]
+    rate = ""
     if finished.output_tokens > 1 and streaming > 0:
-        parts.append(f"{(finished.output_tokens - 1) / streaming:.0f} tokens/s")
-    return " · ".join(parts)
+        rate = f", {(finished.output_tokens - 1) / streaming:.0f}/s"
+    return " · ".join(
+        (
+            f"{finished.output_tokens} token{'s' * (finished.output_tokens != 1)}{rate}",
+            f"{finished.cached_tokens} of {finished.prompt_tokens} prompt tokens cached",
+            f"first token {finished.ttft_seconds * 1000:.0f} ms",
+            started.worker,
+        )
+    )

