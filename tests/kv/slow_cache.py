@@ -1,5 +1,6 @@
 """A prefix cache as one would define it: a dictionary of prefixes, and a rescan for everything."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 Prefix = tuple[int, tuple[int, ...]]
@@ -14,18 +15,38 @@ class Sequence:
 
 
 @dataclass
+class Held:
+    """A pin, or the protection of a sequence that waits."""
+
+    prefixes: set[Prefix]
+    until: float = 0.0
+
+
+@dataclass
 class SlowCache:
-    """Each cached prefix of whole blocks is a key of `left`: the tick when it was last in use."""
+    """Each cached prefix of whole blocks is a key of `left`: the tick when it was last in use.
+
+    Each seed is a tenant; `guaranteed` and `maximum` are in blocks.
+    """
 
     num_blocks: int
     block_size: int
+    guaranteed: dict[int, int]
+    maximum: dict[int, int]
+    pin_limit: int
+    waiting_limit: int
     left: dict[Prefix, int] = field(default_factory=dict)
     running: list[Sequence] = field(default_factory=list)
+    pins: dict[Prefix, Held] = field(default_factory=dict)
+    waiting: dict[int, Held] = field(default_factory=dict)
     evicted: int = 0
     tick: int = 0
 
     def prefix(self, seed: int, ids: list[int], blocks: int) -> Prefix:
         return seed, tuple(ids[: blocks * self.block_size])
+
+    def prefixes(self, seed: int, ids: list[int], blocks: int) -> set[Prefix]:
+        return {self.prefix(seed, ids, count) for count in range(1, blocks + 1)}
 
     def matched(self, seed: int, ids: list[int]) -> int:
         """Blocks of the longest cached prefix."""
@@ -36,42 +57,109 @@ class SlowCache:
             blocks += 1
         return blocks
 
+    def diverges(self, seed: int, ids: list[int]) -> int:
+        """Tokens in common with the cached prefix that has the most of them."""
+
+        def common(cached: tuple[int, ...]) -> int:
+            differs = (at for at, (one, two) in enumerate(zip(cached, ids)) if one != two)  # noqa: B905
+            return next(differs, min(len(cached), len(ids)))
+
+        return max((common(cached) for other, cached in self.left if other == seed), default=0)
+
     def free(self) -> int:
         return self.num_blocks - len(self.left) - sum(s.private for s in self.running)
 
+    def used(self, seed: int) -> int:
+        cached = sum(other == seed for other, _ in self.left)
+        return cached + sum(s.private for s in self.running if s.seed == seed)
+
+    def run_over(self) -> set[Prefix]:
+        """What running sequences hold."""
+        return _union(self.prefixes(s.seed, s.ids, s.shared) for s in self.running)
+
+    def pinned(self) -> set[Prefix]:
+        return _union(pin.prefixes for pin in self.pins.values())
+
+    def protected(self) -> set[Prefix]:
+        return _union(held.prefixes for held in self.waiting.values())
+
     def unlocked(self) -> set[Prefix]:
-        locked = {
-            self.prefix(s.seed, s.ids, blocks)
-            for s in self.running
-            for blocks in range(1, s.shared + 1)
-        }
-        return set(self.left) - locked
+        return set(self.left) - self.run_over() - self.pinned() - self.protected()
+
+    def spare(self, seed: int, asker: int) -> int:
+        """Blocks of the tenant `seed` that may go for `asker`."""
+        mine = sum(other == seed for other, _ in self.unlocked())
+        if seed == asker:
+            return mine
+        return min(mine, max(0, self.used(seed) - self.guaranteed[seed]))
+
+    def capacity(self, seed: int) -> int:
+        others = sum(blocks for other, blocks in self.guaranteed.items() if other != seed)
+        return min(self.maximum[seed], self.num_blocks - others)
 
     def open(self, seed: int, ids: list[int], length: int) -> Sequence | None:
-        matched = self.matched(seed, ids)
-        sequence = Sequence(seed, ids, matched, 0)
+        sequence = Sequence(seed, ids, self.matched(seed, ids), 0)
+        alone = not self.running
         self.running.append(sequence)
-        if self.grow(sequence, length):
-            return sequence
-        self.running.remove(sequence)
-        return None
+        while not self.fits(sequence, length, strict=True):
+            if not (alone and self.give_up_one()):
+                assert not alone, "what fits alone must fit when alone"
+                self.running.pop()
+                return None
+        self.waiting.pop(id(ids), None)
+        self.take(sequence, length)
+        return sequence
 
     def grow(self, sequence: Sequence, length: int) -> bool:
-        total = max(-(-length // self.block_size), sequence.shared + sequence.private)
-        wanted = total - sequence.shared - sequence.private
-        if wanted > self.free() + len(self.unlocked()):
-            return False
-        while self.free() < wanted:
-            self.evict_one()
-        sequence.private += wanted
+        if not self.wanted(sequence, length):
+            return True
+        while not self.fits(sequence, length, strict=False):
+            alone = len(self.running) == 1
+            if self.waiting:
+                self.waiting.popitem()
+            elif not (alone and self.give_up_one()):
+                return False
+        self.take(sequence, length)
         return True
 
-    def evict_one(self) -> None:
+    def wanted(self, sequence: Sequence, length: int) -> int:
+        return max(0, -(-length // self.block_size) - sequence.shared - sequence.private)
+
+    def fits(self, sequence: Sequence, length: int, *, strict: bool) -> bool:
+        seed, wanted = sequence.seed, self.wanted(sequence, length)
+        excess = self.used(seed) + wanted - self.maximum[seed]
+        if strict and excess > self.spare(seed, seed):
+            return False
+        return wanted <= self.free() + sum(self.spare(other, seed) for other in self.guaranteed)
+
+    def take(self, sequence: Sequence, length: int) -> None:
+        seed, wanted = sequence.seed, self.wanted(sequence, length)
+        excess = self.used(seed) + wanted - self.maximum[seed]
+        for _ in range(min(excess, self.spare(seed, seed))):
+            self.evict_one([seed])
+        guaranteed = self.used(seed) + wanted <= self.guaranteed[seed]
+        while self.free() < wanted:
+            spare = [other for other in self.guaranteed if self.spare(other, seed)]
+            others = [other for other in spare if other != seed]
+            self.evict_one(others if guaranteed and others else spare)
+        sequence.private += wanted
+
+    def give_up_one(self) -> bool:
+        if self.waiting:
+            self.waiting.popitem()
+        elif self.pins:
+            del self.pins[min(self.pins, key=lambda key: self.pins[key].until)]
+        else:
+            return False
+        return True
+
+    def evict_one(self, seeds: list[int]) -> None:
         """The block left longest ago, of those on which no other cached block depends."""
         leaves = [
             (seed, ids)
             for seed, ids in self.unlocked()
-            if not any(
+            if seed in seeds
+            and not any(
                 seed == other and len(longer) > len(ids) and longer[: len(ids)] == ids
                 for other, longer in self.left
             )
@@ -88,11 +176,36 @@ class SlowCache:
 
     def close(self, sequence: Sequence) -> None:
         self.tick += 1
-        for blocks in range(1, sequence.shared + 1):
-            self.left[self.prefix(sequence.seed, sequence.ids, blocks)] = self.tick
+        for prefix in self.prefixes(sequence.seed, sequence.ids, sequence.shared):
+            self.left[prefix] = self.tick
         # NOTE: by identity, since two sequences may be equal.
         self.running = [other for other in self.running if other is not sequence]
+
+    def protect(self, seed: int, ids: list[int]) -> None:
+        held = self.prefixes(seed, ids, self.matched(seed, ids))
+        if len(self.protected() | held) <= self.waiting_limit:
+            self.waiting[id(ids)] = Held(held)
+
+    def pin(self, seed: int, ids: list[int], until: float) -> int | None:
+        """Tokens that are pinned; None when there are too many."""
+        blocks, matched = len(ids) // self.block_size, self.matched(seed, ids)
+        held = self.prefixes(seed, ids, matched)
+        if len(self.pinned() | held) + blocks - matched > self.pin_limit:
+            return None
+        self.pins[self.prefix(seed, ids, blocks)] = Held(held, until)
+        return matched * self.block_size
+
+    def unpin(self, seed: int, ids: list[int]) -> bool:
+        key = self.prefix(seed, ids, len(ids) // self.block_size)
+        return self.pins.pop(key, None) is not None
+
+    def expire(self, now: float) -> None:
+        self.pins = {key: pin for key, pin in self.pins.items() if pin.until > now}
 
     def clear(self) -> None:
         for prefix in self.unlocked():
             del self.left[prefix]
+
+
+def _union(sets: Iterable[set[Prefix]]) -> set[Prefix]:
+    return set().union(*sets)

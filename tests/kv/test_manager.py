@@ -13,13 +13,20 @@ from radixgate.prefix import PrefixHash, pack_tokens, prefix_hash
 from tests.kv.slow_cache import Prefix, Sequence, SlowCache
 from worker.kv.events import KvEvents, Reason
 from worker.kv.manager import KVManager, SequenceKV
+from worker.kv.memory import MemoryPolicy
+from worker.kv.misses import Misses
+from worker.kv.pins import PinRefusedError
+from worker.kv.shares import OTHERS, Share
 from worker.kv.tokens import Tokens
 
 BLOCKS, BLOCK, STRIDE, MORE = 10, 2, 4, 6
+POLICY = MemoryPolicy(
+    shares={"1": Share(0.3, 0.8), OTHERS: Share(0.0, 1.0)}, pin_share=0.5, waiting_share=0.4
+)
 
 
 def tokens_of(seed: int, ids: list[int]) -> Tokens:
-    tokens = Tokens(NamespaceSeed(seed), STRIDE)
+    tokens = Tokens(NamespaceSeed(seed), STRIDE, tenant=str(seed))
     tokens.extend(pack_tokens(ids))
     return tokens
 
@@ -46,13 +53,20 @@ class Running:
 
 
 class ManagerMachine(RuleBasedStateMachine):
-    """`memory` stands for the real one: in each slot, the prefix whose KV was written there."""
+    """`memory` stands for the real one: in each slot, the prefix whose KV was written there.
+
+    Seed 1 is a tenant with a share, seed 2 one without.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.events = KvEvents(nullcontext())
-        self.manager = KVManager(BLOCKS, BLOCK, STRIDE, self.events)
-        self.slow = SlowCache(BLOCKS, BLOCK)
+        self.manager = KVManager(BLOCKS, BLOCK, STRIDE, self.events, POLICY)
+        self.slow = SlowCache(
+            BLOCKS, BLOCK, {1: 3, 2: 0}, {1: 8, 2: 10}, pin_limit=5, waiting_limit=4
+        )
+        self.waiting: list[tuple[Tokens, int, list[int]]] = []
+        self.now = 0.0
         self.running: list[Running] = []
         self.memory: dict[int, Prefix] = {}
         self.reported: set[PrefixHash] = set()
@@ -62,19 +76,69 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), min_size=1, max_size=17))
     def open(self, seed: int, ids: list[int]) -> None:
-        tokens, final = tokens_of(seed, ids), len(ids) + MORE
-        if final > BLOCKS * BLOCK:
-            with pytest.raises(ValueError, match=f"up to {final} tokens .* holds 20"):
+        self.admit(tokens_of(seed, ids), seed, ids)
+
+    def admit(self, tokens: Tokens, seed: int, ids: list[int]) -> bool:
+        final, most = len(ids) + MORE, self.slow.capacity(seed) * BLOCK
+        if final > most:
+            with pytest.raises(ValueError, match=f"up to {final} tokens .* holds {most}"):
                 self.manager.open(tokens, final)
-            return
+            return False
         matched = self.slow.matched(seed, ids)
         assert self.manager.cached_prefix(tokens) == matched * BLOCK
+        diverges = self.slow.diverges(seed, ids)
         slow = self.slow.open(seed, ids, len(ids) + 1)
         kv = self.manager.open(tokens, final)
         assert (kv is None) == (slow is None)
         if kv and slow:
             assert kv.cached == kv.stored == matched * BLOCK
+            assert kv.cached + kv.misses.tokens == len(ids)
+            assert kv.misses.diverges == diverges
             self.running.append(Running(tokens, final, kv, slow))
+        return kv is not None
+
+    @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), min_size=1, max_size=9))
+    def wait(self, seed: int, ids: list[int]) -> None:
+        tokens = tokens_of(seed, ids)
+        self.waiting.append((tokens, seed, ids))
+        self.manager.protect(tokens)
+        self.slow.protect(seed, ids)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data(), what=st.sampled_from(["protect", "unprotect", "open"]))
+    def stop_waiting(self, data: st.DataObject, what: str) -> None:
+        one = data.draw(st.sampled_from(self.waiting))
+        tokens, seed, ids = one
+        if what == "protect":
+            self.manager.protect(tokens)
+            self.slow.protect(seed, ids)
+        elif what == "unprotect":
+            self.manager.unprotect(tokens)
+            self.slow.waiting.pop(id(ids), None)
+            self.waiting.remove(one)
+        elif self.admit(tokens, seed, ids):
+            self.waiting.remove(one)
+
+    @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), max_size=9), ttl=st.just(3))
+    def pin(self, seed: int, ids: list[int], ttl: float) -> None:
+        tokens = tokens_of(seed, ids)
+        self.slow.expire(self.now)
+        pinned = self.slow.pin(seed, ids, self.now + ttl)
+        if pinned is None:
+            with pytest.raises(PinRefusedError, match="may hold 5"):
+                self.manager.pin(tokens, self.now, ttl)
+        else:
+            assert self.manager.pin(tokens, self.now, ttl) == pinned
+
+    @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), max_size=9))
+    def unpin(self, seed: int, ids: list[int]) -> None:
+        assert self.manager.unpin(tokens_of(seed, ids)) == self.slow.unpin(seed, ids)
+
+    @rule()
+    def pass_time(self) -> None:
+        self.now += 1
+        self.manager.expire(self.now)
+        self.slow.expire(self.now)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), most=st.integers(1, 9))
@@ -134,8 +198,11 @@ class ManagerMachine(RuleBasedStateMachine):
         stats = self.manager.stats()
         assert stats.total_blocks == BLOCKS
         assert stats.free_blocks == self.slow.free()
-        assert stats.cached_blocks == len(self.slow.unlocked())
-        assert stats.free_blocks + stats.cached_blocks + stats.running_blocks == BLOCKS
+        running, pinned = self.slow.run_over(), self.slow.pinned()
+        assert stats.pinned_blocks == len(pinned - running)
+        assert stats.cached_blocks == len(set(self.slow.left) - running - pinned)
+        idle = stats.free_blocks + stats.cached_blocks + stats.pinned_blocks
+        assert idle + stats.running_blocks == BLOCKS
         assert stats.evicted_blocks == self.slow.evicted
         assert stats.allocated_tokens == (BLOCKS - self.slow.free()) * BLOCK
         private = [one.kv.stored - one.slow.shared * BLOCK for one in self.running]
@@ -151,7 +218,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
 
 TestManager = ManagerMachine.TestCase
-TestManager.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestManager.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture
@@ -230,6 +297,85 @@ def test_removals_say_why() -> None:
     assert cleared
     assert list(evicted.removed) == [Reason.CAPACITY]
     assert list(cleared.removed) == [Reason.CLEARED]
+
+
+def test_a_miss_is_new_evicted_or_elsewhere() -> None:
+    manager = KVManager(8, BLOCK, STRIDE, KvEvents(nullcontext()))
+
+    def misses(ids: list[int], seed: int, tenant: str = "t") -> Misses:
+        tokens = Tokens(NamespaceSeed(seed), STRIDE, tenant)
+        tokens.extend(pack_tokens(ids))
+        kv = manager.open(tokens, len(ids) + 1)
+        assert kv
+        manager.commit(kv, tokens, len(ids))
+        manager.close(kv)
+        assert kv.cached + kv.misses.tokens == len(ids)
+        return kv.misses
+
+    eight = [1, 2, 3, 4, 5, 6, 7, 8]
+    assert misses(eight, seed=1) == Misses(new=8, evicted=0, elsewhere=0, diverges=0)
+    # The tail that is no whole boundary is new, whatever it is.
+    assert misses([*eight[:6], 9], seed=1) == Misses(1, 0, 0, diverges=6)
+    assert misses([*eight[:4], 5, 9], seed=1) == Misses(2, 0, 0, diverges=5)
+    assert misses(eight[:5], seed=2) == Misses(1, 0, 4, diverges=0)
+    # Another tenant's cache is never told of.
+    assert misses([9] * 8, seed=3, tenant="u").elsewhere == 0
+    assert misses(eight, seed=4, tenant="u") == Misses(8, 0, 0, diverges=0)
+    assert manager.cached_prefix(tokens_of(1, eight)) < 8
+    assert misses(eight, seed=1).evicted > 0
+
+
+def flood(manager: KVManager, tenant: str, number: int) -> None:
+    """A prompt of a tenant that nobody has sent before."""
+    tokens = Tokens(NamespaceSeed(9), STRIDE, tenant)
+    tokens.extend(pack_tokens([number] * 8))
+    kv = manager.open(tokens, 9)
+    assert kv
+    manager.commit(kv, tokens, 8)
+    manager.close(kv)
+
+
+def hit_rate(manager: KVManager, floods: int) -> float:
+    """Of a tenant that sends 8 prompts of 8 tokens in turn, while another floods the memory."""
+    cached = 0
+    for turn in range(80):
+        tokens = Tokens(NamespaceSeed(1), STRIDE, "polite")
+        tokens.extend(pack_tokens([turn % 8] * 8))
+        kv = manager.open(tokens, 9)
+        assert kv
+        cached += kv.cached
+        manager.commit(kv, tokens, 8)
+        manager.close(kv)
+        for number in range(floods):
+            flood(manager, "flooding", turn * floods + number)
+    return cached / (80 * 8)
+
+
+def test_a_flooding_tenant_takes_nothing_of_what_another_is_guaranteed() -> None:
+    policy = MemoryPolicy(shares={"polite": Share(0.5)})
+    alone = hit_rate(KVManager(80, BLOCK, STRIDE, KvEvents(nullcontext()), policy), 0)
+    flooded = hit_rate(KVManager(80, BLOCK, STRIDE, KvEvents(nullcontext()), policy), 20)
+    unprotected = hit_rate(KVManager(80, BLOCK, STRIDE, KvEvents(nullcontext())), 20)
+    assert alone == 0.9
+    assert flooded >= alone - 0.05
+    assert unprotected < 0.5, "this flood would not have harmed"
+
+
+def test_idle_memory_may_be_used_beyond_a_guarantee_but_not_beyond_the_maximum() -> None:
+    shares = {"polite": Share(0.5), "flooding": Share(0.0, 0.75)}
+    manager = KVManager(40, BLOCK, STRIDE, KvEvents(nullcontext()), MemoryPolicy(shares=shares))
+    for number in range(20):
+        flood(manager, "flooding", number)
+    stats = manager.stats()
+    assert stats.cached_blocks == 30 - 1
+    assert manager.capacity("flooding") == 20 * BLOCK
+    assert manager.capacity("polite") == 40 * BLOCK
+
+
+def test_guarantees_must_leave_something_for_everyone() -> None:
+    shares = {"a": Share(0.5), "b": Share(0.5)}
+    with pytest.raises(ValueError, match=r"10 of 10 KV blocks are guaranteed.*none for '\*'"):
+        KVManager(10, BLOCK, STRIDE, KvEvents(nullcontext()), MemoryPolicy(shares=shares))
 
 
 def test_stride_must_be_whole_blocks() -> None:

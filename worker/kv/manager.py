@@ -199,13 +199,22 @@ class KVManager:
         """
         assert kv._node
         account = kv._node.account
-        wanted = max(0, self._pool.blocks_for(length) - len(kv.blocks))
+        wanted = self._pool.blocks_for(length) - len(kv.blocks)
+        if wanted <= 0:
+            return True
         while wanted > self._pool.num_free + self._accounts.evictable_for(account):
             alone = len(self._open) == 1
             if not (self._give_up_one() if alone else self._waiting.give_up_one()):
                 return False
         kv.blocks += self._take(wanted, account)
         return True
+
+    def yields(self, kv: SequenceKV, asker: SequenceKV) -> bool:
+        """Whether blocks that `kv` gives up may go to `asker`: not below another's guarantee."""
+        assert kv._node
+        assert asker._node
+        own = kv._node.account
+        return own is asker._node.account or own.blocks > own.guaranteed
 
     def commit(self, kv: SequenceKV, tokens: Tokens, stored: int) -> None:
         """The KV of the first `stored` tokens has been computed: share its full blocks.
@@ -316,19 +325,25 @@ class KVManager:
         return self._waiting.give_up_one() or self._pins.give_up_one()
 
     def _take(self, wanted: int, account: Account) -> list[int]:
-        own = min(account.excess(wanted), account.evictable)
-        if own > 0:
-            self._evict(own, account, own=True)
-        missing = wanted - self._pool.num_free
-        if missing > 0:
-            self._evict(missing, account, own=False)
+        """Blocks for a sequence of `account`.
+
+        They come from its own cache as far as it exceeds its maximum, from others' while it has no
+        more than its guarantee, and else from whoever has what is worth least.
+        """
+        others = [other for other in self._accounts if other is not account]
+        self._evict(min(account.excess(wanted), account.evictable), [account], account)
+        if account.blocks + wanted <= account.guaranteed:
+            spare = sum(other.spare(account) for other in others)
+            self._evict(min(wanted - self._pool.num_free, spare), others, account)
+        self._evict(wanted - self._pool.num_free, [account, *others], account)
         account.blocks += wanted
         return self._pool.allocate(wanted)
 
-    def _evict(self, wanted: int, account: Account, *, own: bool) -> None:
-        gone = self._tree.evict(wanted, account, own=own)
-        self._regret.evicted(gone.hashes, len(gone.blocks))
-        self._release(gone, Reason.CAPACITY)
+    def _evict(self, wanted: int, accounts: list[Account], asker: Account) -> None:
+        if wanted > 0:
+            gone = self._tree.evict(wanted, accounts, asker)
+            self._regret.evicted(gone.hashes, len(gone.blocks))
+            self._release(gone, Reason.CAPACITY)
 
     def _release(self, gone: Evicted, reason: Reason) -> None:
         self._pool.free(gone.blocks)

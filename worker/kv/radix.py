@@ -209,11 +209,11 @@ class RadixTree:
         self._count(node, 1)
         return Extension(node, held + new, list(stored))
 
-    def evict(self, wanted: int, asker: Account, *, own: bool = False) -> Evicted:
-        """Take out `wanted` blocks that may go for `asker`; with `own` only blocks of its own."""
+    def evict(self, wanted: int, accounts: Iterable[Account], asker: Account) -> Evicted:
+        """Take out `wanted` blocks of `accounts` that may go for `asker`."""
         gone = Evicted([], [])
         while (missing := wanted - len(gone.blocks)) > 0:
-            leaf = self._least_worth([asker] if own else self._accounts, asker)
+            leaf = self._least_worth(accounts, asker)
             assert leaf, f"{missing} of {wanted} blocks are not evictable"
             most = min(missing, leaf.account.spare(asker))
             self._policy.evicted(leaf)
