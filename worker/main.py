@@ -197,6 +197,7 @@ class _Parts:
     num_blocks: int
     bytes_per_block: int
     events: KvEvents
+    manager: KVManager
     engine: Engine
 
 
@@ -224,9 +225,10 @@ def _build_engine(
         kv_format.bits_per_element(shape, model.dtype),
     )
     events = KvEvents(threading.Lock())
+    manager = KVManager(num_blocks, config.block_size, config.stride, events)
     core = EngineCore(
         partial(model.forward, kv=layers),
-        KVManager(num_blocks, config.block_size, config.stride, events),
+        manager,
         tokenizer=Tokenizer.from_buffer(tokenizer_json),
         config=EngineConfig(
             config.stride, config.max_running, config.token_budget, config.chunk_ms / 1000
@@ -238,7 +240,7 @@ def _build_engine(
     post = asyncio.get_running_loop().call_soon_threadsafe
     engine = Engine(core, time.monotonic, post, on_failure)
     return _Parts(
-        model, tokenizer_json, kv_format.name, num_blocks, bytes_per_block, events, engine
+        model, tokenizer_json, kv_format.name, num_blocks, bytes_per_block, events, manager, engine
     )
 
 
@@ -266,7 +268,7 @@ def _served(card: ModelCard, parts: _Parts) -> Served:
         fingerprint=card.fingerprint,
         vocab_size=card.vocab_size,
         max_context=card.max_context,
-        kv_tokens=card.num_blocks * card.block_size,
+        kv_tokens=parts.manager.capacity,
         eos_token_ids=parts.model.spec.eos_token_ids,
     )
 

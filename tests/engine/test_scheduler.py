@@ -4,13 +4,16 @@ from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from radixgate.namespace import Namespace
 
-from tests.engine.toys import BLOCK, NAMESPACE, STRIDE, manager, request, toy_tokenizer
+from tests.engine.toys import BLOCK, STRIDE, manager, request, toy_tokenizer
 from worker.engine import scheduler as module
 from worker.engine.scheduler import TURN_OF_OLDEST, Chunk, Scheduler, Step
 from worker.engine.sequence import Sequence, Times
 from worker.engine.text import TextStream
 from worker.kv.manager import KVManager
+from worker.kv.memory import DEFAULT_POLICY, MemoryPolicy
+from worker.kv.shares import Share
 from worker.kv.tokens import Tokens
 
 TOKENIZER = toy_tokenizer()
@@ -25,17 +28,21 @@ class Rig:
         max_running: int = 4,
         token_budget: int = 16,
         beside: int | None = None,
+        policy: MemoryPolicy = DEFAULT_POLICY,
     ) -> None:
-        self.manager: KVManager = manager(num_blocks)
+        self.manager: KVManager = manager(num_blocks, policy)
         self.scheduler = Scheduler(self.manager, max_running, token_budget)
         self.token_budget, self.max_running, self.beside = token_budget, max_running, beside
         self.sequences: list[Sequence] = []
         self.admitted: list[Sequence] = []
         self.patience: dict[Sequence, int] = {}
 
-    def add(self, prompt: list[int], max_tokens: int = 5, priority: int = 0) -> Sequence:
-        asked = request(prompt, max_tokens, priority=priority)
-        tokens = Tokens(NAMESPACE, STRIDE)
+    def add(
+        self, prompt: list[int], max_tokens: int = 5, priority: int = 0, tenant: str = ""
+    ) -> Sequence:
+        namespace = Namespace("model", tenant=tenant).seed()
+        asked = request(prompt, max_tokens, priority=priority, namespace=namespace)
+        tokens = Tokens(namespace, STRIDE, tenant)
         tokens.extend(asked.prompt)
         text = TextStream(TOKENIZER, prompt, ())
         sequence = Sequence(asked, len(self.sequences), tokens, text, Times(0))
@@ -88,8 +95,12 @@ class Rig:
             if len(self.admitted) % module.TURN_OF_OLDEST == 0:
                 assert sequence.order < min((each.order for each in before), default=10**9)
             else:
-                urgent = [e for e in before if e.request.priority > sequence.request.priority]
-                assert all(each.kv or self.awaits_prefix(each) for each in urgent)
+                assert all(
+                    each.kv or self.awaits_prefix(each)
+                    for each in before
+                    if each.request.priority > sequence.request.priority
+                    and each.tokens.tenant == sequence.tokens.tenant
+                )
 
     def awaits_prefix(self, sequence: Sequence) -> bool:
         def shared(other: Sequence) -> int:
@@ -260,6 +271,26 @@ def test_who_is_about_to_finish_is_spared() -> None:
     assert (first.preemptions, second.preemptions) == (1, 0)
 
 
+def test_a_tenant_that_grows_preempts_none_within_its_guarantee() -> None:
+    shares = {"safe": Share(guaranteed=0.5), "burst": Share()}
+    rig = Rig(policy=MemoryPolicy(shares=shares), num_blocks=16, token_budget=64)
+    burst = [rig.add([index] * 14, 15, tenant="burst") for index in (1, 2)]
+    safe = rig.add([3] * 14, 17, priority=-1, tenant="safe")
+    rig.run()
+    assert safe.preemptions == 0
+    assert sum(each.preemptions for each in burst) == 1
+
+
+def test_a_tenant_without_memory_holds_up_no_other() -> None:
+    rig = Rig(policy=MemoryPolicy(shares={"small": Share(maximum=0.25)}))
+    small = [rig.add([index] * 20, tenant="small") for index in (1, 2)]
+    other = rig.add([3] * 20)
+    rig.step()
+    assert rig.step().admitted == [other]
+    assert small[1].kv is None
+    rig.run()
+
+
 def test_admission_takes_blocks_for_the_whole_prompt() -> None:
     rig = Rig(num_blocks=8, token_budget=4)
     rig.add([1] * 20, max_tokens=1)
@@ -290,6 +321,7 @@ actions = st.one_of(
     token_budget=st.integers(5, 24),
     beside=st.none() | st.integers(1, 24),
     turn=st.integers(1, 5),
+    shares=st.sampled_from([{}, {"a": Share(0.2, 0.9)}, {"a": Share(0.1), "*": Share(0, 0.8)}]),
 )
 def test_random_load_always_ends_and_leaks_nothing(
     script: list[tuple],
@@ -298,13 +330,15 @@ def test_random_load_always_ends_and_leaks_nothing(
     token_budget: int,
     beside: int | None,
     turn: int,
+    shares: dict[str, Share],
 ) -> None:
-    rig = Rig(num_blocks, max_running, token_budget, beside)
+    rig = Rig(num_blocks, max_running, token_budget, beside, MemoryPolicy(shares=shares))
     with patch.object(module, "TURN_OF_OLDEST", turn):
         for action, what, count, priority in script:
             match action:
                 case "add":
-                    rig.add(what, count, priority)
+                    most = rig.manager.capacity(tenant := "a" if count % 3 == 0 else "")
+                    rig.add(what, min(count, most - len(what)), priority, tenant)
                 case "cancel" if what < len(rig.sequences):
                     sequence = rig.sequences[what]
                     if sequence in rig.scheduler.waiting or sequence in rig.scheduler.running:

@@ -19,6 +19,7 @@ from worker.engine.metrics import EngineMetrics
 from worker.engine.request import Request, SamplingParams
 from worker.kv.events import KvEvents
 from worker.kv.manager import KVManager
+from worker.kv.memory import DEFAULT_POLICY, MemoryPolicy
 
 VOCAB = 97
 BLOCK = 4
@@ -74,8 +75,8 @@ def request(
     )
 
 
-def manager(num_blocks: int = 32) -> KVManager:
-    return KVManager(num_blocks, BLOCK, STRIDE, KvEvents(nullcontext()))
+def manager(num_blocks: int = 32, policy: MemoryPolicy = DEFAULT_POLICY) -> KVManager:
+    return KVManager(num_blocks, BLOCK, STRIDE, KvEvents(nullcontext()), policy)
 
 
 class Ticks:

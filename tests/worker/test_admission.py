@@ -16,7 +16,7 @@ SERVED = Served(
     fingerprint="f",
     vocab_size=100,
     max_context=64,
-    kv_tokens=32,
+    kv_tokens={"": 32, "t": 32, "small": 3}.__getitem__,
     eos_token_ids=frozenset([2]),
 )
 PROMPT = pack_tokens([5, 6, 7])
@@ -33,6 +33,11 @@ PROMPT = pack_tokens([5, 6, 7])
         (GenerateRequest(tokens=TokenIds(ids=[1, 100])), "INVALID_ARGUMENT", "token 1 is 100"),
         (GenerateRequest(tokens=TokenIds(ids=[1] * 64)), "INVALID_ARGUMENT", "context of 64"),
         (GenerateRequest(tokens=TokenIds(ids=[1] * 32)), "FAILED_PRECONDITION", "of 32 tokens"),
+        (
+            GenerateRequest(packed=PROMPT, scope=Scope(tenant="small")),
+            "FAILED_PRECONDITION",
+            "memory of 3 tokens",
+        ),
         (GenerateRequest(packed=PROMPT, model="big"), "NOT_FOUND", "serves 'tiny'"),
         (GenerateRequest(packed=PROMPT, scope=Scope(adapter="x")), "NOT_FOUND", "adapter 'x'"),
         (

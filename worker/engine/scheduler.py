@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from worker.engine.sequence import Sequence, Urgency
-from worker.kv.manager import KVManager
+from worker.kv.manager import KVManager, SequenceKV
 
 TURN_OF_OLDEST = 16
 ADMISSION_WINDOW = 32
@@ -110,7 +110,7 @@ class Scheduler:
             if not plan.room(sequence):
                 break
             while sequence.kv and not self._manager.grow(sequence.kv, len(sequence.tokens)):
-                victim = self._least_urgent()
+                victim = self._least_urgent(sequence.kv)
                 plan.drop(victim)
                 self._preempt(victim)
                 preempted.append(victim)
@@ -199,10 +199,17 @@ class Scheduler:
         self._manager.close(sequence.kv)
         sequence.kv = None
 
-    def _least_urgent(self) -> Sequence:
-        """The last to go first, but none that ends within a block while another can go."""
+    def _least_urgent(self, asker: SequenceKV) -> Sequence:
+        """Who gives up blocks for `asker`: the last in turn whose blocks may go to it.
+
+        None that ends within a block does while another can.
+        """
         soon = self._manager.block_size
-        return max(self.running, key=lambda each: (each.tokens_left > soon, each.urgency))
+        yielding = [each for each in self.running if self._yields(each, asker)]
+        return max(yielding, key=lambda each: (each.tokens_left > soon, each.urgency))
+
+    def _yields(self, sequence: Sequence, asker: SequenceKV) -> bool:
+        return sequence.kv is not None and self._manager.yields(sequence.kv, asker)
 
 
 class _Plan:

@@ -5,6 +5,7 @@ here, FAILED_PRECONDITION for a prompt that only a worker with more KV memory co
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
@@ -35,14 +36,14 @@ class Served:
     Attributes:
         model: its name on the wire.
         max_context: tokens of prompt and output that the model takes.
-        kv_tokens: tokens of prompt and output that the KV memory holds.
+        kv_tokens: tokens of prompt and output that the KV memory holds for a tenant.
     """
 
     model: str
     fingerprint: str
     vocab_size: int
     max_context: int
-    kv_tokens: int
+    kv_tokens: Callable[[str], int]
     eos_token_ids: frozenset[int]
 
     def admit(self, message: GenerateRequest) -> Request:
@@ -70,12 +71,13 @@ class Served:
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 
         prompt_tokens = len(prompt) // TOKEN_BYTES
-        room = min(self.max_context, self.kv_tokens) - prompt_tokens
+        kv_tokens = self.kv_tokens(message.scope.tenant)
+        room = min(self.max_context, kv_tokens) - prompt_tokens
         if room < 1:
             raise RefusedError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"prompt: {prompt_tokens} tokens leave no room for output in the worker's KV memory"
-                f" of {self.kv_tokens} tokens; give it more (--kv-memory)",
+                f" of {kv_tokens} tokens; give it more (--kv-memory)",
             )
         stopping, scope = message.stopping, message.scope
         ends = frozenset() if stopping.ignore_eos else self.eos_token_ids
