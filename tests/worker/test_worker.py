@@ -20,7 +20,9 @@ from radixgate.v1.generate_pb2 import (
     FINISH_REASON_LENGTH,
     GenerateRequest,
     GenerateResponse,
+    Misses,
     Sampling,
+    Scope,
     Stopping,
     TokenIds,
 )
@@ -78,6 +80,22 @@ async def test_a_stream_is_started_tokens_finished_and_the_second_is_cached(
             answers.append([token for message in middle for token in message.tokens.ids])
         assert len(answers[0]) == 8
         assert answers[0] == answers[1]
+
+
+async def test_the_end_says_why_prompt_tokens_were_not_cached(config: WorkerConfig) -> None:
+    async with serve(config) as (_, stub):
+
+        async def misses(length: int, salt: str = "") -> Misses:
+            asked = generation(length, max_tokens=1, scope=Scope(tenant="t", salt=salt))
+            return (await collect(stub, asked))[-1].finished.misses
+
+        assert await misses(100) == Misses(new_tokens=100)
+        assert await misses(150) == Misses(new_tokens=54, diverges_at=96)
+        assert await misses(140, "s") == Misses(new_tokens=12, elsewhere_tokens=128)
+        await collect(stub, generation(length=240))
+        evicted = await misses(150)
+        assert evicted.evicted_tokens > 0
+        assert evicted.evicted_tokens + evicted.new_tokens == 150 - evicted.diverges_at
 
 
 async def test_the_inventory_is_every_boundary_that_is_cached(config: WorkerConfig) -> None:
