@@ -1,5 +1,6 @@
 """A prefix cache as one would define it: a dictionary of prefixes, and a rescan for everything."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ class Held:
 class SlowCache:
     """Each cached prefix of whole blocks is a key of `left`: the tick when it was last in use.
 
-    Each seed is a tenant; `guaranteed` and `maximum` are in blocks.
+    Each seed is a tenant; `guaranteed` and `maximum` are in blocks. `policy` is "lru" or "cost".
     """
 
     num_blocks: int
@@ -35,7 +36,9 @@ class SlowCache:
     maximum: dict[int, int]
     pin_limit: int
     waiting_limit: int
+    policy: str
     left: dict[Prefix, int] = field(default_factory=dict)
+    hits: dict[Prefix, int] = field(default_factory=dict)
     running: list[Sequence] = field(default_factory=list)
     pins: dict[Prefix, Held] = field(default_factory=dict)
     waiting: dict[int, Held] = field(default_factory=dict)
@@ -107,6 +110,8 @@ class SlowCache:
                 self.running.pop()
                 return None
         self.waiting.pop(id(ids), None)
+        for prefix in self.prefixes(seed, ids, sequence.shared):
+            self.hits[prefix] += 1
         self.take(sequence, length)
         return sequence
 
@@ -164,13 +169,26 @@ class SlowCache:
                 for other, longer in self.left
             )
         ]
-        del self.left[min(leaves, key=self.left.__getitem__)]
+        self.drop(min(leaves, key=lambda leaf: (self.worth(leaf), self.left[leaf])))
         self.evicted += 1
+
+    def worth(self, leaf: Prefix) -> float:
+        if self.policy == "lru":
+            return self.left[leaf]
+        length = 4
+        while length <= len(leaf[1]):
+            length *= 2
+        likelihood = (3 if self.hits[leaf] else 1) / (self.tick - self.left[leaf] + 1)
+        return math.sqrt(1 + length / 16) * likelihood
+
+    def drop(self, prefix: Prefix) -> None:
+        del self.left[prefix], self.hits[prefix]
 
     def commit(self, sequence: Sequence, stored: int) -> None:
         full = stored // self.block_size
         for blocks in range(sequence.shared + 1, full + 1):
             self.left.setdefault(self.prefix(sequence.seed, sequence.ids, blocks), 0)
+            self.hits.setdefault(self.prefix(sequence.seed, sequence.ids, blocks), 0)
         sequence.private -= full - sequence.shared
         sequence.shared = full
 
@@ -204,7 +222,7 @@ class SlowCache:
 
     def clear(self) -> None:
         for prefix in self.unlocked():
-            del self.left[prefix]
+            self.drop(prefix)
 
 
 def _union(sets: Iterable[set[Prefix]]) -> set[Prefix]:

@@ -16,13 +16,26 @@ from worker.kv.manager import KVManager, SequenceKV
 from worker.kv.memory import MemoryPolicy
 from worker.kv.misses import Misses
 from worker.kv.pins import PinRefusedError
+from worker.kv.policy import POLICIES, CostAware
 from worker.kv.shares import OTHERS, Share
 from worker.kv.tokens import Tokens
 
 BLOCKS, BLOCK, STRIDE, MORE = 10, 2, 4, 6
-POLICY = MemoryPolicy(
-    shares={"1": Share(0.3, 0.8), OTHERS: Share(0.0, 1.0)}, pin_share=0.5, waiting_share=0.4
-)
+
+
+class SmallCostAware(CostAware):
+    """For lengths that a slow model can take."""
+
+    FIRST_LENGTH, ATTENTION_TOKENS = 4, 16
+
+
+def memory(policy: str) -> MemoryPolicy:
+    return MemoryPolicy(
+        eviction={**POLICIES, "cost": SmallCostAware}[policy],
+        shares={"1": Share(0.3, 0.8), OTHERS: Share(0.0, 1.0)},
+        pin_share=0.5,
+        waiting_share=0.4,
+    )
 
 
 def tokens_of(seed: int, ids: list[int]) -> Tokens:
@@ -58,12 +71,20 @@ class ManagerMachine(RuleBasedStateMachine):
     Seed 1 is a tenant with a share, seed 2 one without.
     """
 
+    policy = "cost"
+
     def __init__(self) -> None:
         super().__init__()
         self.events = KvEvents(nullcontext())
-        self.manager = KVManager(BLOCKS, BLOCK, STRIDE, self.events, POLICY)
+        self.manager = KVManager(BLOCKS, BLOCK, STRIDE, self.events, memory(self.policy))
         self.slow = SlowCache(
-            BLOCKS, BLOCK, {1: 3, 2: 0}, {1: 8, 2: 10}, pin_limit=5, waiting_limit=4
+            BLOCKS,
+            BLOCK,
+            guaranteed={1: 3, 2: 0},
+            maximum={1: 8, 2: 10},
+            pin_limit=5,
+            waiting_limit=4,
+            policy=self.policy,
         )
         self.waiting: list[tuple[Tokens, int, list[int]]] = []
         self.now = 0.0
@@ -96,6 +117,13 @@ class ManagerMachine(RuleBasedStateMachine):
             assert kv.misses.diverges == diverges
             self.running.append(Running(tokens, final, kv, slow))
         return kv is not None
+
+    @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), min_size=2, max_size=12))
+    def serve(self, seed: int, ids: list[int]) -> None:
+        """A whole request at once, which is what fills the cache."""
+        if self.admit(tokens_of(seed, ids), seed, ids):
+            self.store(self.running[-1], len(ids))
+            self.end(self.running[-1])
 
     @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), min_size=1, max_size=9))
     def wait(self, seed: int, ids: list[int]) -> None:
@@ -144,7 +172,9 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), most=st.integers(1, 9))
     def compute(self, data: st.DataObject, most: int) -> None:
         one = data.draw(st.sampled_from(self.running))
-        stored = min(one.kv.stored + most, len(one.tokens))
+        self.store(one, min(one.kv.stored + most, len(one.tokens)))
+
+    def store(self, one: Running, stored: int) -> None:
         for position in range(one.kv.stored, stored):
             prefix = one.slow.seed, tuple(one.slow.ids[: position + 1])
             self.memory[self.slot(one.kv, position)] = prefix
@@ -167,7 +197,9 @@ class ManagerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
-        one = data.draw(st.sampled_from(self.running))
+        self.end(data.draw(st.sampled_from(self.running)))
+
+    def end(self, one: Running) -> None:
         self.running.remove(one)
         self.manager.close(one.kv)
         self.manager.close(one.kv)
@@ -217,8 +249,14 @@ class ManagerMachine(RuleBasedStateMachine):
                 assert self.memory[self.slot(one.kv, position)] == prefix
 
 
+class LruMachine(ManagerMachine):
+    policy = "lru"
+
+
 TestManager = ManagerMachine.TestCase
-TestManager.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestLruManager = LruMachine.TestCase
+for case in (TestManager, TestLruManager):
+    case.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ class KVManager:
         policy: MemoryPolicy = DEFAULT_POLICY,
     ) -> None:
         self.block_size = block_size
-        eviction = policy.eviction()
+        eviction = policy.eviction(block_size)
         self._stride = stride
         self._pool = BlockPool(num_blocks, block_size)
         self._accounts = Accounts(num_blocks, policy.shares, eviction.classes)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from worker.kv.policy import LeastRecentlyUsed, Policy
+from worker.kv.policy import CostAware, Policy
 from worker.kv.shares import Share
 
 
@@ -13,7 +13,7 @@ class MemoryPolicy:
     """How the KV memory is shared out.
 
     Args:
-        eviction: makes the order in which blocks go.
+        eviction: the order in which blocks go; takes the block size.
         shares: of tenants; tenants without one share what is left, and each other's blocks.
         pin_share: part of the memory that pins may hold.
         waiting_share: part of it that the prefixes of waiting sequences may hold.
@@ -22,7 +22,7 @@ class MemoryPolicy:
         ValueError: a share is outside [0, 1].
     """
 
-    eviction: Callable[[], Policy] = LeastRecentlyUsed
+    eviction: Callable[[int], Policy] = CostAware
     shares: Mapping[str, Share] = field(default_factory=dict)
     pin_share: float = 0.25
     waiting_share: float = 0.25

@@ -33,7 +33,6 @@ class Node:
         holds: for each `Hold`, how many hold this node or one below it.
         left: tick of the last unlock by a sequence, here or below.
         hits: sequences that found it cached.
-        turn: nodes above it that were found cached by the sequence that computed the next one.
         queue: where it waits to be evicted, as the entry number `entry`; None while it must stay.
     """
 
@@ -52,7 +51,6 @@ class Node:
         "queue",
         "seed",
         "start",
-        "turn",
     )
 
     def __init__(
@@ -65,7 +63,6 @@ class Node:
         edge: bytes = b"",
         blocks: list[int] | None = None,
         hashes: list[PrefixHash] | None = None,
-        turn: int = 0,
     ) -> None:
         self.seed = seed
         self.account = account
@@ -79,7 +76,6 @@ class Node:
         self.holds = [0] * len(Hold)
         self.left = 0
         self.hits = 0
-        self.turn = turn
         self.queue: LeafQueue | None = None
         self.entry = 0
 

@@ -8,6 +8,7 @@ from its tail, in the order of the policy.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from radixgate.namespace import NamespaceSeed
@@ -141,8 +142,7 @@ class RadixTree:
         if match.taken < len(node.blocks):
             node = self._split(node, match.taken)
         for held in node.path():
-            if hold is Hold.RUNNING and held.parent:
-                self._policy.returned(held)
+            if hold is Hold.RUNNING:
                 held.hits += 1
             self._hold(held, hold)
         return node
@@ -199,7 +199,6 @@ class RadixTree:
                 edge=edge,
                 blocks=new,
                 hashes=stored,
-                turn=node.turn + 1,
             )
             node.children[self._first(edge)] = leaf
             insort(node.firsts, self._first(edge))
@@ -216,7 +215,6 @@ class RadixTree:
             leaf = self._least_worth(accounts, asker)
             assert leaf, f"{missing} of {wanted} blocks are not evictable"
             most = min(missing, leaf.account.spare(asker))
-            self._policy.evicted(leaf)
             self._trim(leaf, max(0, len(leaf.blocks) - most), gone)
         return gone
 
@@ -301,7 +299,6 @@ class RadixTree:
             edge=node.edge[:cut],
             blocks=node.blocks[:taken],
             hashes=node.hashes[:boundaries],
-            turn=node.turn,
         )
         upper.holds, upper.left, upper.hits = node.holds.copy(), node.left, node.hits
         node.parent.children[self._first(upper.edge)] = upper
@@ -312,8 +309,7 @@ class RadixTree:
         return upper
 
     def _hold(self, node: Node, hold: Hold) -> None:
-        if node.queue:
-            node.queue.discard(node)
+        self._unqueue(node)
         self._count(node, -1)
         node.holds[hold] += 1
         self._count(node, 1)
@@ -332,16 +328,14 @@ class RadixTree:
 
     def _least_worth(self, accounts: Iterable[Account], asker: Account) -> Node | None:
         """The leaf that goes first of those that may go for `asker`."""
-        leaves = (
-            queue.first()
+        firsts = (
+            (self._policy.worth(kind, self._tick - leaf.left), leaf.left, leaf)
             for account in accounts
             if account.spare(asker)
-            for queue in account.leaves
+            for kind, queue in enumerate(account.leaves)
+            if (leaf := queue.first())
         )
-        return min(filter(None, leaves), key=self._worth, default=None)
-
-    def _worth(self, leaf: Node) -> float:
-        return self._policy.worth(leaf, self._tick)
+        return min(firsts, key=itemgetter(0, 1), default=(0.0, 0, None))[2]
 
     def _trim(self, node: Node, keep: int, gone: Evicted) -> None:
         """Move all but the first `keep` blocks of a leaf that nobody holds to `gone`."""
@@ -357,13 +351,19 @@ class RadixTree:
         if keep:
             node.edge = node.edge[: keep * self._block_bytes]
             del node.blocks[keep:], node.hashes[boundaries:]
+            # NOTE: a shorter leaf may be of another class.
+            self._unqueue(node)
+            self._now_unused(node)
             return
         first = self._first(node.edge)
         del parent.children[first], parent.firsts[bisect_left(parent.firsts, first)]
-        if node.queue:
-            node.queue.discard(node)
+        self._unqueue(node)
         node.parent = None
         self._now_unused(parent)
+
+    def _unqueue(self, node: Node) -> None:
+        if node.queue:
+            node.queue.discard(node)
 
     def _now_unused(self, node: Node) -> None:
         """Queue `node` if it can be evicted now; forget it if it is an empty root."""
