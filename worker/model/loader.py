@@ -15,6 +15,7 @@ from worker.attention.torch_backend import TorchAttention
 from worker.model.architecture import kv_shape, read_config, unsupported
 from worker.model.directory import CONFIG, ModelDirectory, ModelError, open_directory
 from worker.model.fingerprint import fingerprint
+from worker.model.fused import fuse
 from worker.model.paged import ATTENTION_NAME, ModelSpec, PagedModel, paged_attention
 from worker.model.proof import own_logits, paged_logits
 
@@ -58,6 +59,8 @@ def load_model(
     spec = _spec(files, model)
     expected = own_logits(model)
     model.set_attn_implementation(ATTENTION_NAME)
+    if device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        fuse(model)
     paged = PagedModel(model, spec, TorchAttention())
     try:
         found = paged_logits(paged)

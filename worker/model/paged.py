@@ -44,12 +44,20 @@ class ModelSpec:
         return KVShape(self.layers, self.kv_heads, self.head_dim, block_size)
 
 
-class _Step(NamedTuple):
-    """What travels through the model's own code to `paged_attention`, as the keyword `paged`."""
+class PagedStep(NamedTuple):
+    """What travels through the model's own code to its attention, as the keyword `paged`."""
 
     batch: PagedBatch
     kv: list[LayerKV]
     attention: AttentionBackend
+
+    def attend(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float
+    ) -> Tensor:
+        """The attention of `layer`; see `AttentionBackend.attend`."""
+        return self.attention.attend(
+            queries, keys, values, batch=self.batch, kv=self.kv[layer], scale=scale
+        )
 
 
 class PagedModel:
@@ -78,7 +86,7 @@ class PagedModel:
             position_ids=batch.positions[None],
             use_cache=False,
             logits_to_keep=batch.sample_rows,
-            paged=_Step(batch, kv, self._attention),
+            paged=PagedStep(batch, kv, self._attention),
         )
         logits: Tensor = output.logits[0]
         return logits.float()
@@ -91,7 +99,7 @@ def paged_attention(
     value: Tensor,
     attention_mask: Tensor | None,  # noqa: ARG001
     *,
-    paged: _Step,
+    paged: PagedStep,
     scaling: float | None = None,
     **extra: Any,
 ) -> tuple[Tensor, None]:
@@ -118,12 +126,11 @@ def paged_attention(
     if key.shape != value.shape:
         raise ModelError("the model's keys and values differ in shape, not supported")
     layer: int = module.layer_idx  # type: ignore[assignment]
-    output = paged.attention.attend(
+    output = paged.attend(
+        layer,
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),
         value[0].transpose(0, 1),
-        batch=paged.batch,
-        kv=paged.kv[layer],
-        scale=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        query.shape[-1] ** -0.5 if scaling is None else scaling,
     )
     return output[None], None
