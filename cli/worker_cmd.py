@@ -1,5 +1,6 @@
 """`radixgate worker`: command-line options become a `WorkerConfig`."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -9,6 +10,14 @@ from cli.exits import CommandError
 from cli.extras import needs
 from worker.model.pull import locate
 from worker.model.step import PullError
+
+
+class Eviction(StrEnum):
+    """What goes first when KV blocks are needed."""
+
+    LRU = "lru"
+    COST = "cost"
+
 
 ModelRef = Annotated[
     str,
@@ -29,6 +38,16 @@ Gateways = Annotated[
     typer.Option("--gateway", metavar="HOST:PORT,…", help="Gateways to report to, tried in turn."),
 ]
 WorkerId = Annotated[str | None, typer.Option(help="Its name; by default its address.")]
+TenantShares = Annotated[
+    str,
+    typer.Option(
+        metavar="TENANT:MIN-MAX,…",
+        help="Parts of the KV memory that tenants are guaranteed and may have: acme:0.3-0.8.",
+    ),
+]
+PinShare = Annotated[
+    float, typer.Option(min=0, max=1, help="Part of the KV memory that pins may hold.")
+]
 BlockSize = Annotated[int, typer.Option(min=1, metavar="TOKENS", help="Tokens of a KV block.")]
 Stride = Annotated[
     int,
@@ -61,6 +80,9 @@ def worker(
     kv_format: options.KvFormat = "none",
     kv_format_layers: options.KvFormatLayers = "",
     kv_memory: options.KvMemory = 512 * 2**20,
+    eviction: Eviction = Eviction.LRU,
+    tenant_shares: TenantShares = "",
+    pin_share: PinShare = 0.25,
     block_size: BlockSize = 16,
     stride: Stride = 64,
     max_running: MaxRunning = 32,
@@ -86,6 +108,9 @@ def worker(
             kv_format=kv_format,
             kv_format_layers=kv_format_layers,
             kv_memory=kv_memory,
+            eviction=eviction.value,
+            tenant_shares=tenant_shares,
+            pin_share=pin_share,
             block_size=block_size,
             stride=stride,
             max_running=max_running,

@@ -27,6 +27,7 @@ from gateway.route.routers import Routers
 from gateway.serve.collector import StateCollector
 from gateway.serve.dispatch import Dispatcher
 from gateway.serve.metrics import Metrics
+from gateway.serve.pins import Pins
 from gateway.serve.prepare import Preparer
 from gateway.serve.server import PortTakenError, Server
 from gateway.serve.service import SERVICE_NAME, GatewayService
@@ -143,11 +144,13 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
     metrics = Metrics()
     metrics.registry.register(StateCollector(fleet, pools, clock))
+    dispatcher = Dispatcher(fleet, routers.of, channels, metrics, clock)
     service = GatewayService(
         pools=pools,
         fleet=fleet,
         preparer=Preparer(fleet, codecs),
-        dispatcher=Dispatcher(fleet, routers.of, channels, metrics, clock),
+        dispatcher=dispatcher,
+        pins=Pins(fleet, dispatcher, channels),
         metrics=metrics,
         clock=clock,
     )

@@ -24,12 +24,16 @@ from worker.engine.metrics import EngineMetrics
 from worker.kv.events import KvEvents
 from worker.kv.format import by_name
 from worker.kv.manager import KVManager
+from worker.kv.memory import MemoryPolicy
+from worker.kv.policy import POLICIES
+from worker.kv.shares import parse_shares
 from worker.model.directory import open_directory
 from worker.model.loader import load_model
 from worker.model.paged import PagedModel
 from worker.report import Reporter
 from worker.serve.admission import Served
 from worker.serve.card import CardMaker
+from worker.serve.pins import Pinner
 from worker.serve.server import WorkerServer
 from worker.serve.service import WorkerService
 
@@ -57,6 +61,9 @@ class WorkerConfig:
         kv_format: see `worker.kv.format.by_name`.
         kv_format_layers: exceptions to it; none: "".
         kv_memory: bytes for KV.
+        eviction: what goes first when blocks are needed, a name in `worker.kv.policy.POLICIES`.
+        tenant_shares: see `worker.kv.shares.parse_shares`; none: "".
+        pin_share: part of the KV memory that pins may hold.
         block_size: tokens of a block.
         stride: tokens between boundaries, whole blocks.
         max_running: sequences that hold blocks at once.
@@ -78,6 +85,9 @@ class WorkerConfig:
     kv_format: str = "none"
     kv_format_layers: str = ""
     kv_memory: int = 512 * 1024 * 1024
+    eviction: str = "lru"
+    tenant_shares: str = ""
+    pin_share: float = 0.25
     block_size: int = 16
     stride: int = 64
     max_running: int = 32
@@ -177,7 +187,11 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
     stack.callback(parts.engine.stop)
     card = _card(config, parts, address)
     cards = CardMaker(card, config.model, parts.tokenizer_json)
-    service = WorkerService(card.worker, _served(card, parts), cards, parts.engine, parts.events)
+    served = _served(card, parts)
+    pinner = Pinner(card.worker, served, parts.engine, config.block_size)
+    service = WorkerService(
+        card.worker, served, cards, engine=parts.engine, events=parts.events, pinner=pinner
+    )
     await server.start(service)
     reporter = None
     if config.gateways:
@@ -225,7 +239,12 @@ def _build_engine(
         kv_format.bits_per_element(shape, model.dtype),
     )
     events = KvEvents(threading.Lock())
-    manager = KVManager(num_blocks, config.block_size, config.stride, events)
+    policy = MemoryPolicy(
+        eviction=POLICIES[config.eviction],
+        shares=parse_shares(config.tenant_shares),
+        pin_share=config.pin_share,
+    )
+    manager = KVManager(num_blocks, config.block_size, config.stride, events, policy)
     core = EngineCore(
         partial(model.forward, kv=layers),
         manager,

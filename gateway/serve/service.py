@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 from grpc import StatusCode
 from radixgate.digest import SetDigest
+from radixgate.limits import check_ttl
 from radixgate.v1.gateway_pb2 import (
     DESCRIPTOR,
     ChatRequest,
@@ -22,18 +23,22 @@ from radixgate.v1.gateway_pb2 import (
     ListModelsResponse,
     ListWorkersRequest,
     ListWorkersResponse,
+    PinRequest,
     RouteRequest,
     RouteResponse,
+    UnpinRequest,
+    UnpinResponse,
 )
-from radixgate.v1.generate_pb2 import GenerateRequest
+from radixgate.v1.generate_pb2 import GenerateRequest, Pinned
 
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker
 from gateway.serve import views
 from gateway.serve.dispatch import Dispatcher
 from gateway.serve.metrics import Metrics
+from gateway.serve.pins import Pins
 from gateway.serve.prepare import Prepared, Preparer
-from gateway.serve.refused import RefusedError
+from gateway.serve.refused import RefusedError, invalid_argument
 from gateway.summary.pool import Pools
 
 logger = logging.getLogger(__name__)
@@ -45,7 +50,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 class GatewayService:
     """Args: `pools` and `fleet`, what there is; `preparer` and `dispatcher`, which serve requests;
-    `metrics`; the fleet's `clock`.
+    `pins`, which keeps prompts; `metrics`; the fleet's `clock`.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class GatewayService:
         fleet: Fleet,
         preparer: Preparer,
         dispatcher: Dispatcher,
+        pins: Pins,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
@@ -62,6 +68,7 @@ class GatewayService:
         self._fleet = fleet
         self._preparer = preparer
         self._dispatcher = dispatcher
+        self._pins = pins
         self._metrics = metrics
         self._clock = clock
 
@@ -79,6 +86,12 @@ class GatewayService:
                 ),
                 "Explain": grpc.unary_unary_rpc_method_handler(
                     self.explain, RouteRequest.FromString, ExplainResponse.SerializeToString
+                ),
+                "Pin": grpc.unary_unary_rpc_method_handler(
+                    self.pin, PinRequest.FromString, Pinned.SerializeToString
+                ),
+                "Unpin": grpc.unary_unary_rpc_method_handler(
+                    self.unpin, UnpinRequest.FromString, UnpinResponse.SerializeToString
                 ),
                 "ListWorkers": grpc.unary_unary_rpc_method_handler(
                     self.list_workers,
@@ -130,6 +143,20 @@ class GatewayService:
                 ],
                 reason=views.reason(estimates, prepared.prompt),
             )
+
+    async def pin(self, request: PinRequest, context: Context) -> Pinned:
+        """Keep a prompt's KV for some time."""
+        async with self._answering("Pin", context):
+            with invalid_argument():
+                check_ttl(request.ttl_seconds)
+            prepared = await self._prepare(_routed(request.prompt))
+            return await self._pins.pin(prepared, request.ttl_seconds, context.time_remaining())
+
+    async def unpin(self, request: UnpinRequest, context: Context) -> UnpinResponse:
+        """Give up the pin of a prompt, wherever it is."""
+        async with self._answering("Unpin", context):
+            prepared = await self._prepare(_routed(request.prompt))
+            return UnpinResponse(workers=await self._pins.unpin(prepared))
 
     async def list_workers(
         self, request: ListWorkersRequest, context: Context

@@ -33,10 +33,13 @@ from radixgate.v1.gateway_pb2 import (
     ListModelsRequest,
     ListWorkersRequest,
     ModelInfo,
+    PinRequest,
     RouteResponse,
+    UnpinRequest,
     WorkerInfo,
 )
 from radixgate.v1.gateway_pb2_grpc import GatewayStub
+from radixgate.v1.generate_pb2 import Pinned
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -99,6 +102,31 @@ class Client:
     ) -> ExplainResponse:
         """Where a request would go and why: every candidate with its cost terms."""
         return self._unary(self._stub.Explain, route_request(prompt, messages, **options), timeout)
+
+    def pin(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        ttl: float,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[Options],
+    ) -> Pinned:
+        """Keep the KV of a prompt for `ttl` seconds; computes first what is not cached."""
+        request = PinRequest(prompt=route_request(prompt, messages, **options), ttl_seconds=ttl)
+        return self._unary(self._stub.Pin, request, timeout)
+
+    def unpin(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[Options],
+    ) -> list[str]:
+        """Give up the pin of a prompt; the ids of the workers that had it."""
+        request = UnpinRequest(prompt=route_request(prompt, messages, **options))
+        return list(self._unary(self._stub.Unpin, request, timeout).workers)
 
     def workers(self, model: str = "", *, timeout: float | None = None) -> list[WorkerInfo]:
         """The workers of `model`, or of all models."""
@@ -180,6 +208,31 @@ class AsyncClient:
         """Where a request would go and why: every candidate with its cost terms."""
         request = route_request(prompt, messages, **options)
         return await self._unary(self._stub.Explain, request, timeout)
+
+    async def pin(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        ttl: float,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[Options],
+    ) -> Pinned:
+        """Keep the KV of a prompt for `ttl` seconds; computes first what is not cached."""
+        request = PinRequest(prompt=route_request(prompt, messages, **options), ttl_seconds=ttl)
+        return await self._unary(self._stub.Pin, request, timeout)
+
+    async def unpin(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[Options],
+    ) -> list[str]:
+        """Give up the pin of a prompt; the ids of the workers that had it."""
+        request = UnpinRequest(prompt=route_request(prompt, messages, **options))
+        return list((await self._unary(self._stub.Unpin, request, timeout)).workers)
 
     async def workers(self, model: str = "", *, timeout: float | None = None) -> list[WorkerInfo]:
         """The workers of `model`, or of all models."""

@@ -12,6 +12,7 @@ MAX_TEMPERATURE = 100.0
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_LENGTH = 1024
 MAX_CHARACTERS_PER_TOKEN = 64
+MAX_PIN_SECONDS = 7 * 24 * 3600.0
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
@@ -77,6 +78,16 @@ def check_stopping(stopping: Stopping) -> None:
                 f"stopping.stop[{index}]: {len(stop)} characters; "
                 f"a stop string has 1 to {MAX_STOP_STRING_LENGTH}"
             )
+
+
+def check_ttl(seconds: float) -> None:
+    """Check how long a pin shall last.
+
+    Raises:
+        ValueError: it is not above 0 and at most `MAX_PIN_SECONDS`.
+    """
+    if not 0 < seconds <= MAX_PIN_SECONDS:
+        raise ValueError(f"ttl_seconds: {seconds:g} is outside (0, {MAX_PIN_SECONDS:g}]")
 
 
 def check_text(characters: int, max_context: int) -> None:

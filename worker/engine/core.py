@@ -93,8 +93,7 @@ class EngineCore:
         self, ticket: Ticket, request: Request, arrived: float, deadline: float = math.inf
     ) -> None:
         """Take a request; tickets are unique, and a later one is higher."""
-        tokens = Tokens(request.namespace, self._config.stride, request.tenant)
-        tokens.extend(request.prompt)
+        tokens = self.tokens(request)
         text = TextStream(self._tokenizer, tokens.ids(), request.stop)
         sequence = Sequence(request, ticket, tokens, text, Times(arrived), deadline)
         self._sequences[ticket] = sequence
@@ -109,9 +108,25 @@ class EngineCore:
             late = sequence.deadline <= self._clock()
             self._metrics.ended("expired" if late else "cancelled")
 
+    def pin(self, tokens: Tokens, ttl: float) -> int:
+        """Keep what is cached of `tokens` for `ttl` seconds; raises as `KVManager.pin`."""
+        return self._manager.pin(tokens, self._clock(), ttl)
+
+    def unpin(self, tokens: Tokens) -> bool:
+        """Give up the pin of `tokens`; whether there was one."""
+        self._manager.expire(self._clock())
+        return self._manager.unpin(tokens)
+
+    def tokens(self, request: Request) -> Tokens:
+        """The prompt of `request`."""
+        tokens = Tokens(request.namespace, self._config.stride, request.tenant)
+        tokens.extend(request.prompt)
+        return tokens
+
     def step(self) -> list[tuple[Ticket, Event]]:
         """Compute one step; what happened to whom, in order."""
         began = self._clock()
+        self._manager.expire(began)
         events = self._expire(began)
         step = self._scheduler.schedule(self._rates.chunk(self._config.chunk_seconds))
         assert step.chunks or self.idle, "nothing to compute, although the engine is not idle"

@@ -8,10 +8,12 @@ an error and so does every later one: the process should be replaced.
 import logging
 import math
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,6 +21,7 @@ from worker.engine.core import EngineCore, Ticket
 from worker.engine.events import End, Event, Failed
 from worker.engine.request import Request
 from worker.engine.stats import EngineLoad
+from worker.kv.pins import PinRefusedError
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +29,7 @@ _log = logging.getLogger(__name__)
 _IDLE_SECONDS = 0.5
 
 Sink = Callable[[Event], None]
+Answer = TypeVar("Answer")
 
 
 class Engine:
@@ -56,6 +60,7 @@ class Engine:
         self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._tickets = count()
         self._sinks: dict[Ticket, Sink] = {}
+        self._asked: set[Future[Any]] = set()
         self._failure: Failed | None = None
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
@@ -83,6 +88,21 @@ class Engine:
             now = self._clock()
             self._inbox.put(partial(self._core.add, ticket, request, now, now + seconds))
         return ticket
+
+    def ask(self, question: Callable[[EngineCore], Answer]) -> Future[Answer]:
+        """Have `question` answered in the engine's thread, between two steps.
+
+        The result raises what the question raises of `PinRefusedError`, and RuntimeError when the
+        engine is broken.
+        """
+        future: Future[Answer] = Future()
+        self._asked.add(future)
+        future.add_done_callback(self._asked.discard)
+        if self._failure:
+            future.set_exception(RuntimeError(self._failure.message))
+        else:
+            self._inbox.put(partial(self._answer, question, future))
+        return future
 
     def cancel(self, ticket: Ticket) -> None:
         """Drop a request and all it holds; its sink hears no more. Harmless after its end."""
@@ -120,6 +140,14 @@ class Engine:
             command()
             heard = True
 
+    def _answer(self, question: Callable[[EngineCore], Answer], future: Future[Answer]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(question(self._core))
+        except PinRefusedError as error:
+            future.set_exception(error)
+
     def _deliver(self, events: list[tuple[Ticket, Event]]) -> None:
         for ticket, event in events:
             ended = isinstance(event, End)
@@ -130,4 +158,6 @@ class Engine:
     def _break(self, error: BaseException) -> None:
         self._failure = Failed(f"the engine is broken: {type(error).__name__}: {error}")
         self._deliver([(ticket, self._failure) for ticket in self._sinks])
+        for future in list(self._asked):
+            future.set_exception(RuntimeError(self._failure.message))
         self._on_failure(error)

@@ -1,4 +1,4 @@
-"""The `Worker` service: Describe, Generate, Drain, Inventory.
+"""The `Worker` service: Describe, Generate, Pin, Unpin, Drain, Inventory.
 
 Whatever ends a stream early, a client that went away, a deadline or an error, everything that the
 request held in the engine is given back at once.
@@ -8,11 +8,12 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
-from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse
+from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse, Pinned
 from radixgate.v1.sync_pb2 import Snapshot
 from radixgate.v1.worker_pb2 import (
     DescribeRequest,
@@ -20,6 +21,9 @@ from radixgate.v1.worker_pb2 import (
     DrainResponse,
     InventoryRequest,
     ModelCard,
+    PinPrompt,
+    Unpinned,
+    UnpinPrompt,
 )
 from radixgate.v1.worker_pb2_grpc import WorkerServicer
 
@@ -31,6 +35,7 @@ from worker.report import snapshots
 from worker.serve.admission import RefusedError, Served
 from worker.serve.card import CardMaker
 from worker.serve.messages import messages
+from worker.serve.pins import Pinner
 
 _log = logging.getLogger(__name__)
 
@@ -39,14 +44,21 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 class WorkerService(WorkerServicer):
     """Args: `worker`, its id; `served`, what it takes; `cards`, its description; the `engine`;
-    `events`, the ledger of its KV.
+    `events`, the ledger of its KV; `pinner`, which keeps prompts.
 
     Attributes:
         draining: set once requests are not taken any more.
     """
 
     def __init__(
-        self, worker: str, served: Served, cards: CardMaker, engine: Engine, events: KvEvents
+        self,
+        worker: str,
+        served: Served,
+        cards: CardMaker,
+        *,
+        engine: Engine,
+        events: KvEvents,
+        pinner: Pinner,
     ) -> None:
         self.draining = asyncio.Event()
         self._worker = worker
@@ -54,6 +66,7 @@ class WorkerService(WorkerServicer):
         self._cards = cards
         self._engine = engine
         self._events = events
+        self._pinner = pinner
         self._streams = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -74,22 +87,18 @@ class WorkerService(WorkerServicer):
         Codes: as in `worker.serve.admission`; UNAVAILABLE while draining; DEADLINE_EXCEEDED when
         the caller's deadline passed; INTERNAL when the engine failed.
         """
-        if self.draining.is_set():
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"worker {self._worker} is draining; ask another"
-            )
-        try:
-            asked = self._served.admit(request)
-        except RefusedError as error:
-            await context.abort(error.code, str(error))
-        self._streams += 1
-        self._quiet.clear()
-        try:
-            await self._stream(asked, context)
-        finally:
-            self._streams -= 1
-            if not self._streams:
-                self._quiet.set()
+        async with self._serving(context):
+            await self._stream(self._served.admit(request), context)
+
+    async def Pin(self, request: PinPrompt, context: Context) -> Pinned:  # noqa: N802
+        """Keep the KV of a prompt. Codes: as in `worker.serve.pins`, and as `Generate`."""
+        async with self._serving(context):
+            return await self._pinner.pin(request, _seconds(context))
+
+    async def Unpin(self, request: UnpinPrompt, context: Context) -> Unpinned:  # noqa: N802
+        """Give up a pin. Codes: as in `worker.serve.pins`, and as `Generate`."""
+        async with self._serving(context):
+            return await self._pinner.unpin(request.prompt)
 
     async def Drain(self, request: DrainRequest, context: Context) -> DrainResponse:  # noqa: ARG002, N802
         """Take no more requests; answer when the last one has ended or the grace is over."""
@@ -114,11 +123,27 @@ class WorkerService(WorkerServicer):
             _log.warning("%d requests are unfinished after the grace", self._streams)
         return self._streams
 
+    @asynccontextmanager
+    async def _serving(self, context: Context) -> AsyncIterator[None]:
+        """A request, which draining waits for; refusals in it end the RPC with their status."""
+        if self.draining.is_set():
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, f"worker {self._worker} is draining; ask another"
+            )
+        self._streams += 1
+        self._quiet.clear()
+        try:
+            yield
+        except RefusedError as error:
+            await context.abort(error.code, str(error))
+        finally:
+            self._streams -= 1
+            if not self._streams:
+                self._quiet.set()
+
     async def _stream(self, asked: Request, context: Context) -> None:
         queue: asyncio.Queue[Event] = asyncio.Queue()
-        remaining: float | None = context.time_remaining()
-        seconds = math.inf if remaining is None else remaining
-        ticket = self._engine.submit(asked, queue.put_nowait, seconds)
+        ticket = self._engine.submit(asked, queue.put_nowait, _seconds(context))
         try:
             ended = False
             while not ended:
@@ -139,3 +164,9 @@ class WorkerService(WorkerServicer):
                     await context.abort(grpc.StatusCode.INTERNAL, message.message)
                 case Expired():
                     await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, message.message)
+
+
+def _seconds(context: Context) -> float:
+    """How long the caller waits."""
+    remaining: float | None = context.time_remaining()
+    return math.inf if remaining is None else remaining

@@ -55,6 +55,16 @@ class GatewayStub:
                 request_serializer=radixgate_dot_v1_dot_gateway__pb2.RouteRequest.SerializeToString,
                 response_deserializer=radixgate_dot_v1_dot_gateway__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.Pin = channel.unary_unary(
+                '/radixgate.v1.Gateway/Pin',
+                request_serializer=radixgate_dot_v1_dot_gateway__pb2.PinRequest.SerializeToString,
+                response_deserializer=radixgate_dot_v1_dot_generate__pb2.Pinned.FromString,
+                _registered_method=True)
+        self.Unpin = channel.unary_unary(
+                '/radixgate.v1.Gateway/Unpin',
+                request_serializer=radixgate_dot_v1_dot_gateway__pb2.UnpinRequest.SerializeToString,
+                response_deserializer=radixgate_dot_v1_dot_gateway__pb2.UnpinResponse.FromString,
+                _registered_method=True)
         self.ListWorkers = channel.unary_unary(
                 '/radixgate.v1.Gateway/ListWorkers',
                 request_serializer=radixgate_dot_v1_dot_gateway__pb2.ListWorkersRequest.SerializeToString,
@@ -96,6 +106,21 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pin(self, request, context):
+        """Keeps the KV of a prompt for some time at the worker that holds most of it, or else would serve
+        it, computing first what is not cached. Pinning again sets a new time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unpin(self, request, context):
+        """Gives up the pin, wherever it is. NOT_FOUND when there is none (any more).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListWorkers(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -130,6 +155,16 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=radixgate_dot_v1_dot_gateway__pb2.RouteRequest.FromString,
                     response_serializer=radixgate_dot_v1_dot_gateway__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Pin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pin,
+                    request_deserializer=radixgate_dot_v1_dot_gateway__pb2.PinRequest.FromString,
+                    response_serializer=radixgate_dot_v1_dot_generate__pb2.Pinned.SerializeToString,
+            ),
+            'Unpin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unpin,
+                    request_deserializer=radixgate_dot_v1_dot_gateway__pb2.UnpinRequest.FromString,
+                    response_serializer=radixgate_dot_v1_dot_gateway__pb2.UnpinResponse.SerializeToString,
             ),
             'ListWorkers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWorkers,
@@ -250,6 +285,60 @@ class Gateway:
             '/radixgate.v1.Gateway/Explain',
             radixgate_dot_v1_dot_gateway__pb2.RouteRequest.SerializeToString,
             radixgate_dot_v1_dot_gateway__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/radixgate.v1.Gateway/Pin',
+            radixgate_dot_v1_dot_gateway__pb2.PinRequest.SerializeToString,
+            radixgate_dot_v1_dot_generate__pb2.Pinned.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unpin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/radixgate.v1.Gateway/Unpin',
+            radixgate_dot_v1_dot_gateway__pb2.UnpinRequest.SerializeToString,
+            radixgate_dot_v1_dot_gateway__pb2.UnpinResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,6 +38,12 @@ class GatewayStub:
     """Decides and reserves, but sends nothing: the client then calls the worker itself."""
     Explain: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RouteRequest, _gateway_pb2.ExplainResponse]
     """Why a request would go where it would go. Reserves nothing."""
+    Pin: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.PinRequest, _generate_pb2.Pinned]
+    """Keeps the KV of a prompt for some time at the worker that holds most of it, or else would serve
+    it, computing first what is not cached. Pinning again sets a new time.
+    """
+    Unpin: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.UnpinRequest, _gateway_pb2.UnpinResponse]
+    """Gives up the pin, wherever it is. NOT_FOUND when there is none (any more)."""
     ListWorkers: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListWorkersRequest, _gateway_pb2.ListWorkersResponse]
     ListModels: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]
 
@@ -50,6 +56,12 @@ class GatewayAsyncStub(GatewayStub):
     """Decides and reserves, but sends nothing: the client then calls the worker itself."""
     Explain: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RouteRequest, _gateway_pb2.ExplainResponse]  # type: ignore[assignment]
     """Why a request would go where it would go. Reserves nothing."""
+    Pin: _aio.UnaryUnaryMultiCallable[_gateway_pb2.PinRequest, _generate_pb2.Pinned]  # type: ignore[assignment]
+    """Keeps the KV of a prompt for some time at the worker that holds most of it, or else would serve
+    it, computing first what is not cached. Pinning again sets a new time.
+    """
+    Unpin: _aio.UnaryUnaryMultiCallable[_gateway_pb2.UnpinRequest, _gateway_pb2.UnpinResponse]  # type: ignore[assignment]
+    """Gives up the pin, wherever it is. NOT_FOUND when there is none (any more)."""
     ListWorkers: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListWorkersRequest, _gateway_pb2.ListWorkersResponse]  # type: ignore[assignment]
     ListModels: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListModelsRequest, _gateway_pb2.ListModelsResponse]  # type: ignore[assignment]
 
@@ -83,6 +95,24 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.ExplainResponse, _abc.Awaitable[_gateway_pb2.ExplainResponse]]:
         """Why a request would go where it would go. Reserves nothing."""
+
+    @_abc_1.abstractmethod
+    def Pin(
+        self,
+        request: _gateway_pb2.PinRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_generate_pb2.Pinned, _abc.Awaitable[_generate_pb2.Pinned]]:
+        """Keeps the KV of a prompt for some time at the worker that holds most of it, or else would serve
+        it, computing first what is not cached. Pinning again sets a new time.
+        """
+
+    @_abc_1.abstractmethod
+    def Unpin(
+        self,
+        request: _gateway_pb2.UnpinRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.UnpinResponse, _abc.Awaitable[_gateway_pb2.UnpinResponse]]:
+        """Gives up the pin, wherever it is. NOT_FOUND when there is none (any more)."""
 
     @_abc_1.abstractmethod
     def ListWorkers(

@@ -415,3 +415,30 @@ class Misses(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Misses: _TypeAlias = Misses  # noqa: Y015
+
+@_typing.final
+class Pinned(_message.Message):
+    """A prompt whose KV stays at a worker for some time, as far as it fills whole blocks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    PINNED_TOKENS_FIELD_NUMBER: _builtins.int
+    worker: _builtins.str
+    prompt_tokens: _builtins.int
+    pinned_tokens: _builtins.int
+    def __init__(
+        self,
+        *,
+        worker: _builtins.str = ...,
+        prompt_tokens: _builtins.int = ...,
+        pinned_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pinned_tokens", b"pinned_tokens", "prompt_tokens", b"prompt_tokens", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pinned: _TypeAlias = Pinned  # noqa: Y015

@@ -26,7 +26,7 @@ from radixgate.v1 import generate_pb2 as radixgate_dot_v1_dot_generate__pb2
 from radixgate.v1 import sync_pb2 as radixgate_dot_v1_dot_sync__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19radixgate/v1/worker.proto\x12\x0cradixgate.v1\x1a\x1bradixgate/v1/generate.proto\x1a\x17radixgate/v1/sync.proto\"\x11\n\x0f\x44\x65scribeRequest\"\xa3\x03\n\tModelCard\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\r\n\x05model\x18\x03 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x12\n\nvocab_size\x18\x05 \x01(\r\x12\x13\n\x0bmax_context\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\x0e\n\x06stride\x18\x08 \x01(\r\x12\x11\n\tkv_format\x18\t \x01(\t\x12\x12\n\nnum_blocks\x18\n \x01(\r\x12\x10\n\x08kv_bytes\x18\x0b \x01(\x04\x12\x16\n\x0etokenizer_json\x18\x0c \x01(\x0c\x12\x15\n\rchat_template\x18\r \x01(\t\x12\x42\n\x0especial_tokens\x18\x0e \x03(\x0b\x32*.radixgate.v1.ModelCard.SpecialTokensEntry\x12$\n\x06golden\x18\x0f \x01(\x0b\x32\x14.radixgate.v1.Golden\x1a\x34\n\x12SpecialTokensEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc0\x02\n\x06Golden\x12\x31\n\ttokenized\x18\x01 \x03(\x0b\x32\x1e.radixgate.v1.Golden.Tokenized\x12/\n\x08rendered\x18\x02 \x03(\x0b\x32\x1d.radixgate.v1.Golden.Rendered\x12+\n\x06hashed\x18\x03 \x03(\x0b\x32\x1b.radixgate.v1.Golden.Hashed\x1a&\n\tTokenized\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\r\x1a/\n\x08Rendered\x12\x15\n\rmessages_json\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x1aL\n\x06Hashed\x12\"\n\x05scope\x18\x01 \x01(\x0b\x32\x13.radixgate.v1.Scope\x12\x0e\n\x06packed\x18\x02 \x01(\x0c\x12\x0e\n\x06hashes\x18\x03 \x03(\x06\"\x12\n\x10InventoryRequest\"%\n\x0c\x44rainRequest\x12\x15\n\rgrace_seconds\x18\x01 \x01(\x01\"#\n\rDrainResponse\x12\x12\n\nunfinished\x18\x01 \x01(\r2\xa2\x02\n\x06Worker\x12\x42\n\x08\x44\x65scribe\x12\x1d.radixgate.v1.DescribeRequest\x1a\x17.radixgate.v1.ModelCard\x12K\n\x08Generate\x12\x1d.radixgate.v1.GenerateRequest\x1a\x1e.radixgate.v1.GenerateResponse0\x01\x12@\n\x05\x44rain\x12\x1a.radixgate.v1.DrainRequest\x1a\x1b.radixgate.v1.DrainResponse\x12\x45\n\tInventory\x12\x1e.radixgate.v1.InventoryRequest\x1a\x16.radixgate.v1.Snapshot0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19radixgate/v1/worker.proto\x12\x0cradixgate.v1\x1a\x1bradixgate/v1/generate.proto\x1a\x17radixgate/v1/sync.proto\"\x11\n\x0f\x44\x65scribeRequest\"\xa3\x03\n\tModelCard\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\r\n\x05model\x18\x03 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x12\n\nvocab_size\x18\x05 \x01(\r\x12\x13\n\x0bmax_context\x18\x06 \x01(\r\x12\x12\n\nblock_size\x18\x07 \x01(\r\x12\x0e\n\x06stride\x18\x08 \x01(\r\x12\x11\n\tkv_format\x18\t \x01(\t\x12\x12\n\nnum_blocks\x18\n \x01(\r\x12\x10\n\x08kv_bytes\x18\x0b \x01(\x04\x12\x16\n\x0etokenizer_json\x18\x0c \x01(\x0c\x12\x15\n\rchat_template\x18\r \x01(\t\x12\x42\n\x0especial_tokens\x18\x0e \x03(\x0b\x32*.radixgate.v1.ModelCard.SpecialTokensEntry\x12$\n\x06golden\x18\x0f \x01(\x0b\x32\x14.radixgate.v1.Golden\x1a\x34\n\x12SpecialTokensEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc0\x02\n\x06Golden\x12\x31\n\ttokenized\x18\x01 \x03(\x0b\x32\x1e.radixgate.v1.Golden.Tokenized\x12/\n\x08rendered\x18\x02 \x03(\x0b\x32\x1d.radixgate.v1.Golden.Rendered\x12+\n\x06hashed\x18\x03 \x03(\x0b\x32\x1b.radixgate.v1.Golden.Hashed\x1a&\n\tTokenized\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\r\x1a/\n\x08Rendered\x12\x15\n\rmessages_json\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x1aL\n\x06Hashed\x12\"\n\x05scope\x18\x01 \x01(\x0b\x32\x13.radixgate.v1.Scope\x12\x0e\n\x06packed\x18\x02 \x01(\x0c\x12\x0e\n\x06hashes\x18\x03 \x03(\x06\"\x12\n\x10InventoryRequest\"O\n\tPinPrompt\x12-\n\x06prompt\x18\x01 \x01(\x0b\x32\x1d.radixgate.v1.GenerateRequest\x12\x13\n\x0bttl_seconds\x18\x02 \x01(\x01\"<\n\x0bUnpinPrompt\x12-\n\x06prompt\x18\x01 \x01(\x0b\x32\x1d.radixgate.v1.GenerateRequest\"\n\n\x08Unpinned\"%\n\x0c\x44rainRequest\x12\x15\n\rgrace_seconds\x18\x01 \x01(\x01\"#\n\rDrainResponse\x12\x12\n\nunfinished\x18\x01 \x01(\r2\x94\x03\n\x06Worker\x12\x42\n\x08\x44\x65scribe\x12\x1d.radixgate.v1.DescribeRequest\x1a\x17.radixgate.v1.ModelCard\x12K\n\x08Generate\x12\x1d.radixgate.v1.GenerateRequest\x1a\x1e.radixgate.v1.GenerateResponse0\x01\x12\x34\n\x03Pin\x12\x17.radixgate.v1.PinPrompt\x1a\x14.radixgate.v1.Pinned\x12:\n\x05Unpin\x12\x19.radixgate.v1.UnpinPrompt\x1a\x16.radixgate.v1.Unpinned\x12@\n\x05\x44rain\x12\x1a.radixgate.v1.DrainRequest\x1a\x1b.radixgate.v1.DrainResponse\x12\x45\n\tInventory\x12\x1e.radixgate.v1.InventoryRequest\x1a\x16.radixgate.v1.Snapshot0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,10 +51,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GOLDEN_HASHED']._serialized_end=859
   _globals['_INVENTORYREQUEST']._serialized_start=861
   _globals['_INVENTORYREQUEST']._serialized_end=879
-  _globals['_DRAINREQUEST']._serialized_start=881
-  _globals['_DRAINREQUEST']._serialized_end=918
-  _globals['_DRAINRESPONSE']._serialized_start=920
-  _globals['_DRAINRESPONSE']._serialized_end=955
-  _globals['_WORKER']._serialized_start=958
-  _globals['_WORKER']._serialized_end=1248
+  _globals['_PINPROMPT']._serialized_start=881
+  _globals['_PINPROMPT']._serialized_end=960
+  _globals['_UNPINPROMPT']._serialized_start=962
+  _globals['_UNPINPROMPT']._serialized_end=1022
+  _globals['_UNPINNED']._serialized_start=1024
+  _globals['_UNPINNED']._serialized_end=1034
+  _globals['_DRAINREQUEST']._serialized_start=1036
+  _globals['_DRAINREQUEST']._serialized_end=1073
+  _globals['_DRAINRESPONSE']._serialized_start=1075
+  _globals['_DRAINRESPONSE']._serialized_end=1110
+  _globals['_WORKER']._serialized_start=1113
+  _globals['_WORKER']._serialized_end=1517
 # @@protoc_insertion_point(module_scope)

@@ -46,6 +46,16 @@ class WorkerStub:
                 request_serializer=radixgate_dot_v1_dot_generate__pb2.GenerateRequest.SerializeToString,
                 response_deserializer=radixgate_dot_v1_dot_generate__pb2.GenerateResponse.FromString,
                 _registered_method=True)
+        self.Pin = channel.unary_unary(
+                '/radixgate.v1.Worker/Pin',
+                request_serializer=radixgate_dot_v1_dot_worker__pb2.PinPrompt.SerializeToString,
+                response_deserializer=radixgate_dot_v1_dot_generate__pb2.Pinned.FromString,
+                _registered_method=True)
+        self.Unpin = channel.unary_unary(
+                '/radixgate.v1.Worker/Unpin',
+                request_serializer=radixgate_dot_v1_dot_worker__pb2.UnpinPrompt.SerializeToString,
+                response_deserializer=radixgate_dot_v1_dot_worker__pb2.Unpinned.FromString,
+                _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/radixgate.v1.Worker/Drain',
                 request_serializer=radixgate_dot_v1_dot_worker__pb2.DrainRequest.SerializeToString,
@@ -69,6 +79,21 @@ class WorkerServicer:
 
     def Generate(self, request, context):
         """Takes token ids only (`tokens` or `packed`).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pin(self, request, context):
+        """Keeps the KV of a prompt for some time, computing first what is not cached. Pins may hold a part
+        of the KV memory, together (RESOURCE_EXHAUSTED). Pinning again sets a new time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unpin(self, request, context):
+        """NOT_FOUND when there is no such pin (any more).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,6 +125,16 @@ def add_WorkerServicer_to_server(servicer, server):
                     servicer.Generate,
                     request_deserializer=radixgate_dot_v1_dot_generate__pb2.GenerateRequest.FromString,
                     response_serializer=radixgate_dot_v1_dot_generate__pb2.GenerateResponse.SerializeToString,
+            ),
+            'Pin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pin,
+                    request_deserializer=radixgate_dot_v1_dot_worker__pb2.PinPrompt.FromString,
+                    response_serializer=radixgate_dot_v1_dot_generate__pb2.Pinned.SerializeToString,
+            ),
+            'Unpin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unpin,
+                    request_deserializer=radixgate_dot_v1_dot_worker__pb2.UnpinPrompt.FromString,
+                    response_serializer=radixgate_dot_v1_dot_worker__pb2.Unpinned.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
@@ -166,6 +201,60 @@ class Worker:
             '/radixgate.v1.Worker/Generate',
             radixgate_dot_v1_dot_generate__pb2.GenerateRequest.SerializeToString,
             radixgate_dot_v1_dot_generate__pb2.GenerateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/radixgate.v1.Worker/Pin',
+            radixgate_dot_v1_dot_worker__pb2.PinPrompt.SerializeToString,
+            radixgate_dot_v1_dot_generate__pb2.Pinned.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unpin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/radixgate.v1.Worker/Unpin',
+            radixgate_dot_v1_dot_worker__pb2.UnpinPrompt.SerializeToString,
+            radixgate_dot_v1_dot_worker__pb2.Unpinned.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,12 @@ class WorkerStub:
     Describe: _grpc.UnaryUnaryMultiCallable[_worker_pb2.DescribeRequest, _worker_pb2.ModelCard]
     Generate: _grpc.UnaryStreamMultiCallable[_generate_pb2.GenerateRequest, _generate_pb2.GenerateResponse]
     """Takes token ids only (`tokens` or `packed`)."""
+    Pin: _grpc.UnaryUnaryMultiCallable[_worker_pb2.PinPrompt, _generate_pb2.Pinned]
+    """Keeps the KV of a prompt for some time, computing first what is not cached. Pins may hold a part
+    of the KV memory, together (RESOURCE_EXHAUSTED). Pinning again sets a new time.
+    """
+    Unpin: _grpc.UnaryUnaryMultiCallable[_worker_pb2.UnpinPrompt, _worker_pb2.Unpinned]
+    """NOT_FOUND when there is no such pin (any more)."""
     Drain: _grpc.UnaryUnaryMultiCallable[_worker_pb2.DrainRequest, _worker_pb2.DrainResponse]
     """Stops taking requests and answers when the last one has finished or the grace is over."""
     Inventory: _grpc.UnaryStreamMultiCallable[_worker_pb2.InventoryRequest, _sync_pb2.Snapshot]
@@ -47,6 +53,12 @@ class WorkerAsyncStub(WorkerStub):
     Describe: _aio.UnaryUnaryMultiCallable[_worker_pb2.DescribeRequest, _worker_pb2.ModelCard]  # type: ignore[assignment]
     Generate: _aio.UnaryStreamMultiCallable[_generate_pb2.GenerateRequest, _generate_pb2.GenerateResponse]  # type: ignore[assignment]
     """Takes token ids only (`tokens` or `packed`)."""
+    Pin: _aio.UnaryUnaryMultiCallable[_worker_pb2.PinPrompt, _generate_pb2.Pinned]  # type: ignore[assignment]
+    """Keeps the KV of a prompt for some time, computing first what is not cached. Pins may hold a part
+    of the KV memory, together (RESOURCE_EXHAUSTED). Pinning again sets a new time.
+    """
+    Unpin: _aio.UnaryUnaryMultiCallable[_worker_pb2.UnpinPrompt, _worker_pb2.Unpinned]  # type: ignore[assignment]
+    """NOT_FOUND when there is no such pin (any more)."""
     Drain: _aio.UnaryUnaryMultiCallable[_worker_pb2.DrainRequest, _worker_pb2.DrainResponse]  # type: ignore[assignment]
     """Stops taking requests and answers when the last one has finished or the grace is over."""
     Inventory: _aio.UnaryStreamMultiCallable[_worker_pb2.InventoryRequest, _sync_pb2.Snapshot]  # type: ignore[assignment]
@@ -67,6 +79,24 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generate_pb2.GenerateResponse], _abc.AsyncIterator[_generate_pb2.GenerateResponse]]:
         """Takes token ids only (`tokens` or `packed`)."""
+
+    @_abc_1.abstractmethod
+    def Pin(
+        self,
+        request: _worker_pb2.PinPrompt,
+        context: _ServicerContext,
+    ) -> _typing.Union[_generate_pb2.Pinned, _abc.Awaitable[_generate_pb2.Pinned]]:
+        """Keeps the KV of a prompt for some time, computing first what is not cached. Pins may hold a part
+        of the KV memory, together (RESOURCE_EXHAUSTED). Pinning again sets a new time.
+        """
+
+    @_abc_1.abstractmethod
+    def Unpin(
+        self,
+        request: _worker_pb2.UnpinPrompt,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worker_pb2.Unpinned, _abc.Awaitable[_worker_pb2.Unpinned]]:
+        """NOT_FOUND when there is no such pin (any more)."""
 
     @_abc_1.abstractmethod
     def Drain(

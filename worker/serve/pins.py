@@ -1,0 +1,98 @@
+"""Pins on the wire: a prompt is computed as far as it is not cached, then kept.
+
+Codes: as in `worker.serve.admission`; RESOURCE_EXHAUSTED when pins hold all that they may;
+DEADLINE_EXCEEDED when the caller's deadline passed; INTERNAL when the engine failed.
+"""
+
+import asyncio
+
+from grpc import StatusCode
+from radixgate.limits import check_ttl
+from radixgate.v1.generate_pb2 import GenerateRequest, Pinned, Stopping
+from radixgate.v1.worker_pb2 import PinPrompt, Unpinned
+
+from worker.engine.engine import Engine
+from worker.engine.events import End, Event, Expired, Failed
+from worker.engine.request import Request
+from worker.kv.pins import PinRefusedError
+from worker.serve.admission import RefusedError, Served
+
+
+class Pinner:
+    """Args: `worker`, its id; `served`, what it takes; the `engine`; its `block_size`."""
+
+    def __init__(self, worker: str, served: Served, engine: Engine, block_size: int) -> None:
+        self._worker = worker
+        self._served = served
+        self._engine = engine
+        self._block_size = block_size
+
+    async def pin(self, message: PinPrompt, seconds: float) -> Pinned:
+        """Keep a prompt; `seconds` are left to compute it.
+
+        Raises:
+            RefusedError: see the module.
+        """
+        try:
+            check_ttl(message.ttl_seconds)
+        except ValueError as error:
+            raise RefusedError(StatusCode.INVALID_ARGUMENT, str(error)) from error
+        request = self._admit(message.prompt)
+        # NOTE: first, so that what may not be pinned is not computed, and what is there stays.
+        pinned = await self._keep(request, message.ttl_seconds)
+        if pinned < request.prompt_tokens // self._block_size * self._block_size:
+            await self._compute(request, seconds)
+            pinned = await self._keep(request, message.ttl_seconds)
+        return Pinned(
+            worker=self._worker, prompt_tokens=request.prompt_tokens, pinned_tokens=pinned
+        )
+
+    async def unpin(self, prompt: GenerateRequest) -> Unpinned:
+        """Give up the pin of a prompt.
+
+        Raises:
+            RefusedError: see the module; NOT_FOUND, there is none.
+        """
+        request = self._admit(prompt)
+        if not await asyncio.wrap_future(
+            self._engine.ask(lambda core: core.unpin(core.tokens(request)))
+        ):
+            raise RefusedError(
+                StatusCode.NOT_FOUND,
+                f"worker {self._worker!r} has no pin of this prompt of {request.prompt_tokens} "
+                f"tokens for tenant {request.tenant!r}; it has ended, was given up for a request "
+                "that needed all memory, or was made for other tokens",
+            )
+        return Unpinned()
+
+    def _admit(self, prompt: GenerateRequest) -> Request:
+        """The prompt as a request for as little output as there can be."""
+        least = GenerateRequest()
+        least.CopyFrom(prompt)
+        least.stopping.CopyFrom(Stopping(max_tokens=1, ignore_eos=True))
+        return self._served.admit(least)
+
+    async def _keep(self, request: Request, ttl: float) -> int:
+        try:
+            return await asyncio.wrap_future(
+                self._engine.ask(lambda core: core.pin(core.tokens(request), ttl))
+            )
+        except PinRefusedError as error:
+            raise RefusedError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
+
+    async def _compute(self, request: Request, seconds: float) -> None:
+        end: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
+
+        def hear(event: Event) -> None:
+            if isinstance(event, End) and not end.done():
+                end.set_result(event)
+
+        ticket = self._engine.submit(request, hear, seconds)
+        try:
+            match await end:
+                case Expired(message):
+                    raise RefusedError(StatusCode.DEADLINE_EXCEEDED, message)
+                case Failed(message):
+                    raise RefusedError(StatusCode.INTERNAL, message)
+        finally:
+            self._engine.cancel(ticket)
