@@ -147,7 +147,7 @@ class ManagerMachine(RuleBasedStateMachine):
         elif self.admit(tokens, seed, ids):
             self.waiting.remove(one)
 
-    @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), max_size=9), ttl=st.just(3))
+    @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), max_size=13), ttl=st.just(3))
     def pin(self, seed: int, ids: list[int], ttl: float) -> None:
         tokens = tokens_of(seed, ids)
         self.slow.expire(self.now)
