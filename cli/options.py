@@ -7,10 +7,10 @@ import typer
 from cli.sizes import parse_size
 
 
-def size(text: str | int) -> int:
+def size(text: str | int, *, allow_zero: bool = False) -> int:
     """The parser of options that are sizes."""
     try:
-        return parse_size(str(text))
+        return parse_size(str(text), allow_zero=allow_zero)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -36,6 +36,10 @@ class Dtype(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+def _size_or_zero(text: str | int) -> int:
+    return options.size(text, allow_zero=True)
+
+
 ModelRef = Annotated[
     str,
     typer.Option(
@@ -48,7 +52,7 @@ GpuMemory = Annotated[
 Weights = Annotated[
     int | None,
     typer.Option(
-        parser=options.size,
+        parser=_size_or_zero,
         metavar="SIZE",
         help="What the weights take; by default all parameters in --dtype.",
     ),
@@ -56,7 +60,7 @@ Weights = Annotated[
 Reserve = Annotated[
     int | None,
     typer.Option(
-        parser=options.size,
+        parser=_size_or_zero,
         metavar="SIZE",
         help="For activations, kernels and the rest; by default a tenth of the memory.",
     ),

@@ -7,11 +7,11 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(i?))?B?", re.ASCII | re.IGNORECASE)
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, *, allow_zero: bool = False) -> int:
     """Bytes; K, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024, and B may follow.
 
     Raises:
-        ValueError: the text is no size, or less than one byte.
+        ValueError: the text is no size, or less than one byte and not allowed to be zero.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -20,7 +20,7 @@ def parse_size(text: str) -> int:
         )
     number, unit, binary = match.groups(default="")
     size = int(float(number) * (1024 if binary else 1000) ** _UNITS[unit.upper()])
-    if size < 1:
+    if size < 1 and not allow_zero:
         raise ValueError(f"{text!r} is less than one byte")
     return size
 

@@ -60,6 +60,12 @@ def test_json_has_every_number(run: Run, llama: Path) -> None:
     assert fit["requests"] == {"4096": 15 * 2**30 // (40 * 1024) // 4096}
 
 
+def test_all_of_the_memory_may_be_for_kv(run: Run, llama: Path) -> None:
+    asked = "--gpu-memory 1GiB --weights 0 --reserve 0 --dtype float32 --kv-format none"
+    found = json.loads(run("plan", "--model", str(llama), *asked.split(), "--json").stdout)
+    assert found["formats"][0]["tokens"] == 2**30 // (256 * 1024)
+
+
 def test_the_plot_is_an_svg_with_a_bar_for_each_number(
     run: Run, llama: Path, tmp_path: Path
 ) -> None:
