@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast lint fmt proto proto-check bench bench-kv clean
+.PHONY: help install up test test-fast lint fmt proto proto-check bench bench-engine bench-kv bench-eviction clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,8 +56,14 @@ endef
 bench: $(STAMP) ## Measure what a cache hit is worth; like all benchmarks it prints JSON
 	@$(BIN)/python -m bench.prefix_reuse
 
+bench-engine: $(STAMP) ## Compare the whole engine with transformers on a CPU
+	@$(BIN)/python -m bench.engine
+
 bench-kv: $(STAMP) ## Compare the KV formats at one budget of bytes; draws docs/kv_formats.svg
 	@$(BIN)/python -m bench.kv_formats
+
+bench-eviction: $(STAMP) ## Replay public traces with each eviction policy
+	@$(BIN)/python -m bench.eviction
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

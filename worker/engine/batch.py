@@ -1,10 +1,17 @@
 """From the scheduler's chunks to the tensors of one step."""
 
+from array import array
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from radixgate.prefix import TOKEN_BYTES
 from torch import Tensor
 
 from worker.attention.base import PagedBatch
 from worker.engine.scheduler import Chunk
+from worker.engine.sequence import Sequence
+from worker.kv.manager import SequenceKV
 
 
 def build_batch(chunks: list[Chunk], block_size: int, device: torch.device) -> PagedBatch:
@@ -14,35 +21,47 @@ def build_batch(chunks: list[Chunk], block_size: int, device: torch.device) -> P
     chunk completes its sequence, and elsewhere as proof that what was computed is sound.
     A token whose KV is stored already, the last of a fully cached prompt, gets the slot -1.
     """
-    lengths = torch.tensor([chunk.length for chunk in chunks])
-    query_starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    token_ids = [
-        token for chunk in chunks for token in chunk.sequence.tokens.ids(chunk.start, chunk.stop)
-    ]
+    sequences = [chunk.sequence for chunk in chunks]
+    starts = np.array([chunk.start for chunk in chunks])
+    stops = np.array([chunk.stop for chunk in chunks])
+    query_starts = np.concatenate([[0], (stops - starts).cumsum()])
+    row_of = np.repeat(np.arange(len(chunks)), stops - starts)
+    positions = np.arange(len(row_of)) + (starts - query_starts[:-1])[row_of]
+    tables = _tables([_kv(sequence).blocks for sequence in sequences])
+    slots = tables[row_of, positions // block_size] * block_size + positions % block_size
+    slots[positions < np.array([_kv(sequence).stored for sequence in sequences])[row_of]] = -1
     batch = PagedBatch(
-        token_ids=torch.tensor(token_ids),
-        positions=torch.cat([torch.arange(chunk.start, chunk.stop) for chunk in chunks]),
-        slots=torch.cat([_slots(chunk, block_size) for chunk in chunks]),
-        block_tables=torch.nn.utils.rnn.pad_sequence(
-            [_table(chunk) for chunk in chunks], batch_first=True
-        ),
-        query_starts=query_starts,
-        context_lengths=torch.tensor([chunk.stop for chunk in chunks]),
-        sample_rows=query_starts[1:] - 1,
+        token_ids=_token_ids(chunks),
+        positions=torch.from_numpy(positions),
+        slots=torch.from_numpy(slots),
+        block_tables=torch.from_numpy(tables),
+        query_starts=torch.from_numpy(query_starts),
+        context_lengths=torch.from_numpy(stops),
+        sample_rows=torch.from_numpy(query_starts[1:] - 1),
     )
     return batch if device.type == "cpu" else _moved(batch, device)
 
 
-def _table(chunk: Chunk) -> Tensor:
-    assert chunk.sequence.kv
-    return torch.tensor(chunk.sequence.kv.blocks)
+def _kv(sequence: Sequence) -> SequenceKV:
+    assert sequence.kv
+    return sequence.kv
 
 
-def _slots(chunk: Chunk, block_size: int) -> Tensor:
-    assert chunk.sequence.kv
-    positions = torch.arange(chunk.start, chunk.stop)
-    slots = _table(chunk)[positions // block_size] * block_size + positions % block_size
-    return slots.masked_fill(positions < chunk.sequence.kv.stored, -1)
+def _tables(blocks: list[list[int]]) -> NDArray[np.int64]:
+    """Block tables as rows, zeros behind those that are shorter."""
+    tables = np.zeros((len(blocks), max(map(len, blocks))), np.int64)
+    for row, table in zip(tables, blocks, strict=True):
+        # NOTE: several times faster than numpy's own way through a list.
+        row[: len(table)] = array("q", table)
+    return tables
+
+
+def _token_ids(chunks: list[Chunk]) -> Tensor:
+    packed = b"".join(
+        chunk.sequence.tokens.packed[chunk.start * TOKEN_BYTES : chunk.stop * TOKEN_BYTES]
+        for chunk in chunks
+    )
+    return torch.from_numpy(np.frombuffer(packed, "<u4").astype(np.int64))
 
 
 def _moved(batch: PagedBatch, device: torch.device) -> PagedBatch:

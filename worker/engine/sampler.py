@@ -5,6 +5,8 @@ of the cumulative distribution. So a sequence that is preempted, retried or move
 continues with the tokens it would have had, whatever else is in its batch.
 """
 
+import math
+
 import torch
 import xxhash
 from torch import Tensor
@@ -19,19 +21,20 @@ def uniform(seed: int, position: int) -> float:
     return (digest >> 11) / 2**53
 
 
-def largest(logits: Tensor, position: int) -> Tensor:
-    """The largest of the logits for `position`.
+def largest(logits: Tensor, position: int) -> int:
+    """The id of the largest of the logits for `position`, the lowest of equals.
 
     Raises:
         FloatingPointError: they hold a NaN, or have no finite maximum.
     """
-    top = logits.max()
-    if not top.isfinite():
-        # NOTE: the maximum is NaN where any logit is.
+    # NOTE: numpy's argmax is many times faster than torch's; it finds a NaN where there is one.
+    index = int(logits.numpy(force=True).argmax())
+    top = float(logits[index])
+    if not math.isfinite(top):
         raise FloatingPointError(
-            f"the largest of the model's logits for position {position} is {float(top)}"
+            f"the largest of the model's logits for position {position} is {top}"
         )
-    return top
+    return index
 
 
 def sample(logits: Tensor, params: SamplingParams, position: int) -> int:
@@ -48,12 +51,12 @@ def sample(logits: Tensor, params: SamplingParams, position: int) -> int:
     Raises:
         FloatingPointError: see `largest`.
     """
-    top = largest(logits, position)
+    likeliest = largest(logits, position)
     if params.temperature == 0:
-        return int(logits.argmax())
+        return likeliest
 
     # NOTE: subtract before dividing, so that no temperature overflows.
-    scaled = (logits.double() - top) / params.temperature
+    scaled = (logits.double() - logits[likeliest]) / params.temperature
     if 0 < params.top_k < len(scaled) or params.top_p < 1:
         scaled, ids = scaled.sort(descending=True, stable=True)
         if params.top_k:

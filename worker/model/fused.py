@@ -25,8 +25,10 @@ def fuse(model: nn.Module) -> None:
     """Exchange layers of `model`, float32 on a CPU, in place; each frees the weights it replaces.
 
     A weight that is used elsewhere too, such as the embedding behind a tied output layer, stays
-    there and is packed as a copy.
+    there and is packed as a copy. Where torch has no oneDNN, nothing is exchanged.
     """
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return
     for name, layer in list(model.named_modules()):
         if fused := _fused(layer):
             model.set_submodule(name, fused)
@@ -82,14 +84,16 @@ class FusedLayer(nn.Module):
             [1, T, hidden size].
         """
         [rows] = hidden
-        qkv = self._qkv(self._before_attention(rows)).unflatten(1, (-1, self._head_dim))
-        queries, keys, values = qkv.split((self._heads, self._kv_heads, self._kv_heads), dim=1)
+        qkv: Tensor = self._qkv(self._before_attention(rows))
+        qkv = qkv.view(len(rows), -1, self._head_dim)
+        queries, keys = slice(self._heads), slice(self._heads, self._heads + self._kv_heads)
         if self._of_queries and self._of_keys:
-            queries.copy_(self._of_queries(queries))
-            keys.copy_(self._of_keys(keys))
-        rotated = _rotate(qkv[:, : self._heads + self._kv_heads], *position_embeddings)
-        queries, keys = rotated.split((self._heads, self._kv_heads), dim=1)
-        attended = paged.attend(self._index, queries, keys, values, self._scale)
+            qkv[:, queries] = self._of_queries(qkv[:, queries])
+            qkv[:, keys] = self._of_keys(qkv[:, keys])
+        rotated, values = _rotate(qkv[:, : keys.stop], *position_embeddings), qkv[:, keys.stop :]
+        attended = paged.attend(
+            self._index, rotated[:, queries], rotated[:, keys], values, self._scale
+        )
         rows = self._output.plus(attended.flatten(1), rows)
         normed = self._before_mlp(rows)
         gated = self._up.times(normed, self._gate.silu(normed))
@@ -113,7 +117,7 @@ class _Norm(NamedTuple):
 def _rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Rotary embedding of [T, heads, head_dim]; element i turns with element i + head_dim / 2."""
     half = heads.shape[-1] // 2
-    lower, upper = sines[0, :, None].split(half, dim=-1)
+    lower, upper = sines[0, :, None].chunk(2, dim=-1)
     signed = torch.cat([-lower, upper], dim=-1)
     return torch.addcmul(heads * cosines[0, :, None], heads.roll(half, dims=-1), signed)
 
@@ -144,8 +148,11 @@ class _Mixed:
         kv: LayerKV,  # noqa: ARG002
         scale: float,
     ) -> Tensor:
-        grouped = queries.unflatten(1, (keys.shape[1], -1))
+        grouped = queries.reshape(*keys.shape[:2], -1, keys.shape[2])
         return (grouped * keys[:, :, None] * scale + values[:, :, None]).flatten(1, 2)
+
+    def warm_up(self, layers: list[LayerKV]) -> None:
+        """Nothing to do."""
 
 
 @torch.inference_mode()

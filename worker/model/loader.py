@@ -59,7 +59,7 @@ def load_model(
     spec = _spec(files, model)
     expected = own_logits(model)
     model.set_attn_implementation(ATTENTION_NAME)
-    if device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available():
+    if device.type == "cpu" and dtype == torch.float32:
         fuse(model)
     paged = PagedModel(model, spec, TorchAttention())
     try:

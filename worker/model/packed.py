@@ -64,5 +64,5 @@ def pack_together(*linears: nn.Linear) -> PackedLinear:
     biases = [linear.bias for linear in linears if linear.bias is not None]
     if len(biases) not in (0, len(linears)):
         raise ValueError("some of the layers have a bias and some have none")
-    weight = torch.cat([linear.weight for linear in linears])
-    return PackedLinear(weight, torch.cat(biases) if biases else None)
+    weights: list[Tensor] = [linear.weight for linear in linears]
+    return PackedLinear(torch.cat(weights), torch.cat(biases) if biases else None)
