@@ -10,6 +10,7 @@ from cli.exits import CommandError
 from cli.extras import needs
 from worker.model.pull import locate
 from worker.model.step import PullError
+from worker.threads import share_cores
 
 
 class Eviction(StrEnum):
@@ -93,6 +94,7 @@ def worker(
     grace: options.Grace = 30.0,
 ) -> None:
     """Run a worker: a model with its KV cache, and reports of what that holds."""
+    share_cores()
     with needs("worker"):
         from worker.main import ConfigError, WorkerConfig, run_worker
     logs.configure()

@@ -61,8 +61,8 @@ def pack(linear: nn.Linear) -> PackedLinear:
 
 def pack_together(*linears: nn.Linear) -> PackedLinear:
     """One layer whose outputs are those of all `linears`, one after the other."""
-    biases = [linear.bias for linear in linears if linear.bias is not None]
+    weights: list[Tensor] = [linear.weight for linear in linears]
+    biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
     if len(biases) not in (0, len(linears)):
         raise ValueError("some of the layers have a bias and some have none")
-    weights: list[Tensor] = [linear.weight for linear in linears]
     return PackedLinear(torch.cat(weights), torch.cat(biases) if biases else None)
