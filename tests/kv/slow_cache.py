@@ -1,6 +1,5 @@
 """A prefix cache as one would define it: a dictionary of prefixes, and a rescan for everything."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -178,8 +177,8 @@ class SlowCache:
         length = 4
         while length <= len(leaf[1]):
             length *= 2
-        likelihood = (3 if self.hits[leaf] else 1) / (self.tick - self.left[leaf] + 1)
-        return math.sqrt(1 + length / 16) * likelihood
+        likelihood = (2 if self.hits[leaf] else 1) / (self.tick - self.left[leaf] + 1)
+        return (1 + length / 16) ** 0.25 * likelihood
 
     def drop(self, prefix: Prefix) -> None:
         del self.left[prefix], self.hits[prefix]

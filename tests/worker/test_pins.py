@@ -120,3 +120,19 @@ async def test_shares_reach_the_memory(config: WorkerConfig) -> None:
             [message async for message in call]
         assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
         assert "KV memory of 128 tokens" in (caught.value.details() or "")
+
+
+async def test_a_pin_at_a_broken_engine_says_so(
+    config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise AssertionError("the tree is wrong")
+
+    monkeypatch.setattr("worker.kv.manager.KVManager.pin", broken)
+    async with serve(config) as (running, stub):
+        for _ in range(2):
+            failed = await refusal(stub.Pin(PinPrompt(prompt=prompt(3), ttl_seconds=60)))
+            assert failed.code() == grpc.StatusCode.INTERNAL
+            assert "the tree is wrong" in (failed.details() or "")
+        with pytest.raises(AssertionError, match="the tree is wrong"):
+            await running.failed

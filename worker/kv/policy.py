@@ -6,7 +6,6 @@ many there are, and a leaf that grows old never has to be sorted anew.
 """
 
 from collections.abc import Callable
-from math import sqrt
 from typing import Final, Protocol
 
 from worker.kv.node import Node
@@ -45,7 +44,7 @@ class CostAware:
     """What recomputing a block would cost, times how likely it is to come back.
 
     Cost grows with the context that a token attends to: it doubles at `ATTENTION_TOKENS`. It
-    counts by its root, since counted in full it keeps few long contexts for many short ones;
+    counts by its fourth root, since counted in full it keeps few long contexts for many short ones;
     lengths are told apart by powers of two from `FIRST_LENGTH`. The likelihood falls as 1 / age,
     and is `RETURNED` times as high for what has come back before. A leaf goes from its tail, so
     the head of a prefix, that more prompts share, outlives it.
@@ -55,15 +54,15 @@ class CostAware:
     """
 
     ATTENTION_TOKENS = 16384
-    RETURNED = 3
+    RETURNED = 2
     FIRST_LENGTH = 1024
     _LENGTHS = 10
 
     def __init__(self, block_size: int) -> None:
         self.classes = 2 * self._LENGTHS
         self._block_size = block_size
-        costs = [
-            sqrt(1 + (self.FIRST_LENGTH << length) / self.ATTENTION_TOKENS)
+        costs: list[float] = [
+            (1 + (self.FIRST_LENGTH << length) / self.ATTENTION_TOKENS) ** 0.25
             for length in range(self._LENGTHS)
         ]
         self._values = costs + [self.RETURNED * cost for cost in costs]

@@ -5,13 +5,15 @@ DEADLINE_EXCEEDED when the caller's deadline passed; INTERNAL when the engine fa
 """
 
 import asyncio
+from collections.abc import Callable
 
 from grpc import StatusCode
 from radixgate.limits import check_ttl
 from radixgate.v1.generate_pb2 import GenerateRequest, Pinned, Stopping
 from radixgate.v1.worker_pb2 import PinPrompt, Unpinned
 
-from worker.engine.engine import Engine
+from worker.engine.core import EngineCore
+from worker.engine.engine import Answer, Engine
 from worker.engine.events import End, Event, Expired, Failed
 from worker.engine.request import Request
 from worker.kv.pins import PinRefusedError
@@ -38,11 +40,15 @@ class Pinner:
         except ValueError as error:
             raise RefusedError(StatusCode.INVALID_ARGUMENT, str(error)) from error
         request = self._admit(message.prompt)
+
+        def keep(core: EngineCore) -> int:
+            return core.pin(core.tokens(request), message.ttl_seconds)
+
         # NOTE: first, so that what may not be pinned is not computed, and what is there stays.
-        pinned = await self._keep(request, message.ttl_seconds)
+        pinned = await self._ask(keep)
         if pinned < request.prompt_tokens // self._block_size * self._block_size:
             await self._compute(request, seconds)
-            pinned = await self._keep(request, message.ttl_seconds)
+            pinned = await self._ask(keep)
         return Pinned(
             worker=self._worker, prompt_tokens=request.prompt_tokens, pinned_tokens=pinned
         )
@@ -54,9 +60,7 @@ class Pinner:
             RefusedError: see the module; NOT_FOUND, there is none.
         """
         request = self._admit(prompt)
-        if not await asyncio.wrap_future(
-            self._engine.ask(lambda core: core.unpin(core.tokens(request)))
-        ):
+        if not await self._ask(lambda core: core.unpin(core.tokens(request))):
             raise RefusedError(
                 StatusCode.NOT_FOUND,
                 f"worker {self._worker!r} has no pin of this prompt of {request.prompt_tokens} "
@@ -72,13 +76,13 @@ class Pinner:
         least.stopping.CopyFrom(Stopping(max_tokens=1, ignore_eos=True))
         return self._served.admit(least)
 
-    async def _keep(self, request: Request, ttl: float) -> int:
+    async def _ask(self, question: Callable[[EngineCore], Answer]) -> Answer:
         try:
-            return await asyncio.wrap_future(
-                self._engine.ask(lambda core: core.pin(core.tokens(request), ttl))
-            )
+            return await asyncio.wrap_future(self._engine.ask(question))
         except PinRefusedError as error:
             raise RefusedError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
+        except RuntimeError as error:
+            raise RefusedError(StatusCode.INTERNAL, str(error)) from error
 
     async def _compute(self, request: Request, seconds: float) -> None:
         end: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
