@@ -230,6 +230,7 @@ def _build_engine(
     num_blocks = kv_format.blocks_in(config.kv_memory, shape, model.dtype, at_least)
     bytes_per_block = kv_format.bytes_per_block(shape, model.dtype)
     layers = kv_format.allocate(shape, num_blocks, model.device, model.dtype)
+    model.warm_up(layers)
     _log.info(
         "KV memory: %d blocks of %d tokens, %d bytes; format %s, %.4g bits an element",
         num_blocks,

@@ -61,3 +61,7 @@ class AttentionBackend(Protocol):
             [T, heads, head_dim].
         """
         ...
+
+    def warm_up(self, layers: list[LayerKV]) -> None:
+        """Do now what the first `attend` over each of `layers` would take long for."""
+        ...

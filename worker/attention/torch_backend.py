@@ -32,6 +32,9 @@ class TorchAttention:
             output[rows] = _attend_one(queries[rows], *context, scale)
         return output
 
+    def warm_up(self, layers: list[LayerKV]) -> None:
+        """See `AttentionBackend.warm_up`; there is nothing to do."""
+
 
 def _attend_one(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     """The last len(queries) tokens of one sequence over all of it; same shape as `queries`.

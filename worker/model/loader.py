@@ -11,7 +11,7 @@ import torch
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from worker.attention.torch_backend import TorchAttention
+from worker.attention.default import default_attention
 from worker.model.architecture import kv_shape, read_config, unsupported
 from worker.model.directory import CONFIG, ModelDirectory, ModelError, open_directory
 from worker.model.fingerprint import fingerprint
@@ -61,7 +61,7 @@ def load_model(
     model.set_attn_implementation(ATTENTION_NAME)
     if device.type == "cpu" and dtype == torch.float32:
         fuse(model)
-    paged = PagedModel(model, spec, TorchAttention())
+    paged = PagedModel(model, spec, default_attention(device, dtype))
     try:
         found = paged_logits(paged)
     except (IndexError, RuntimeError, TypeError) as error:

@@ -70,6 +70,10 @@ class PagedModel:
         parameter = next(model.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
 
+    def warm_up(self, kv: list[LayerKV]) -> None:
+        """Do now what the first `forward` over `kv` would take long for."""
+        self._attention.warm_up(kv)
+
     @torch.inference_mode()
     def forward(self, batch: PagedBatch, kv: list[LayerKV]) -> Tensor:
         """One step: writes the KV of the batch's new tokens.

@@ -1,0 +1,130 @@
+"""The compiled backend against naive float64 attention over the same stored rows."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.attention.batches import Sequence, make_case
+from worker.attention import numba_kernels as kernels
+from worker.attention.default import default_attention
+from worker.attention.numba_backend import NumbaAttention, make_plan
+from worker.attention.torch_backend import TorchAttention
+
+FORMATS = ["none", "fp8", "int8", "int4", "k8v4"]
+CPU = torch.device("cpu")
+MIXED = [Sequence(37, 1), Sequence(0, 70), Sequence(511, 9), Sequence(900, 1, True), Sequence(2, 3)]
+
+
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kv_format", FORMATS)
+@pytest.mark.parametrize("head_dim", [64, 80, 96, 128])
+@pytest.mark.parametrize("group", [1, 3, 8])
+def test_equals_float64(threads: int, kv_format: str, head_dim: int, group: int) -> None:
+    case = make_case(MIXED, kv_format=kv_format, seed=group, head_dim=head_dim, group=group)
+    output = case.attend(NumbaAttention())
+    torch.testing.assert_close(output.double(), case.expected(), atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@settings(deadline=None, max_examples=60)
+@given(
+    sequences=st.lists(
+        st.builds(Sequence, st.integers(64, 700), st.integers(1, 80)), min_size=1, max_size=5
+    ),
+    seed=st.integers(0, 2**32 - 1),
+    group=st.integers(1, 8),
+    block_size=st.sampled_from([1, 5, 16, 64]),
+    shared=st.integers(0, 1),
+)
+def test_equals_float64_with_any_blocks(
+    sequences: list[Sequence], seed: int, group: int, block_size: int, shared: int
+) -> None:
+    case = make_case(
+        sequences, kv_format="none", seed=seed, group=group, head_dim=8, block_size=block_size,
+        shared=shared,
+    )  # fmt: skip
+    output = case.attend(NumbaAttention())
+    torch.testing.assert_close(output.double(), case.expected(), atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kv_format", FORMATS)
+@pytest.mark.parametrize("new", [1, 9], ids=["few rows", "many rows"])
+def test_what_is_not_finite_stays_in_its_sequence(kv_format: str, new: int) -> None:
+    case = make_case([Sequence(40, new), Sequence(40, new)], kv_format=kv_format, seed=1)
+    case.values[:new] = torch.nan
+    output = case.attend(NumbaAttention())
+    assert not output[new - 1].isfinite().any()
+    assert output[new:].isfinite().all()
+
+
+@given(
+    sequences=st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 200)), min_size=1),
+    kv_heads=st.integers(1, 4),
+    group=st.integers(1, 8),
+    threads=st.integers(1, 16),
+)
+def test_a_plan_covers_each_pair_of_row_and_token_once(
+    sequences: list[tuple[int, int]], kv_heads: int, group: int, threads: int
+) -> None:
+    new, contexts = [n for _, n in sequences], [before + n for before, n in sequences]
+    plan = make_plan(new, contexts, kv_heads=kv_heads, group=group, threads=threads)
+    assert 1 <= plan.threads <= threads
+    ends: dict[tuple[int, int, int, int], int] = {}
+    for index, (sequence, head, first, end, start, stop, split, splits) in enumerate(plan.tasks):
+        assert 0 < end - first <= kernels.MOST_ROWS
+        assert start < stop
+        assert start % kernels.TILE == 0
+        assert start == ends.get((sequence, head, first, end), 0)
+        assert plan.tasks[index - split, 6] == 0
+        assert (plan.tasks[index - split : index - split + splits, 7] == splits).all()
+        ends[sequence, head, first, end] = stop
+    for sequence, (length, context) in enumerate(zip(new, contexts, strict=True)):
+        for head in range(kv_heads):
+            strips = sorted(key[2:] for key in ends if key[:2] == (sequence, head))
+            assert [first for first, _ in strips] == [0, *(end for _, end in strips[:-1])]
+            assert strips[-1][1] == length * group
+            for first, end in strips:
+                last_row_sees = context - length + (end - 1) // group + 1
+                assert ends[sequence, head, first, end] == last_row_sees
+
+
+def test_the_default_is_compiled_only_where_it_is_right() -> None:
+    assert isinstance(default_attention(CPU, torch.float32), NumbaAttention)
+    assert isinstance(default_attention(CPU, torch.bfloat16), TorchAttention)
+    assert isinstance(default_attention(torch.device("cuda"), torch.float32), TorchAttention)
+
+
+def test_without_numba_torch_is_the_default(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "worker.attention.numba_backend", None)
+    assert isinstance(default_attention(CPU, torch.float32), TorchAttention)
+    assert "computed by torch" in caplog.text
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> None:
+        raise RuntimeError("no locator available")
+
+    monkeypatch.setattr(kernels.attend, "enable_caching", refuse)
+    with caplog.at_level(logging.WARNING):
+        NumbaAttention()
+    assert "no locator available" in caplog.text

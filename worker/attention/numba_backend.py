@@ -1,0 +1,174 @@
+"""The backend of CPUs: compiled loops that read the blocks as they lie, in any KV format."""
+
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from worker.attention import numba_kernels as kernels
+from worker.attention.base import PagedBatch
+from worker.kv.format import Fp8Rows, Int4Rows, Int8Rows, LayerKV, NoneRows, Rows
+
+_log = logging.getLogger(__name__)
+
+# So many tasks for each thread even out that tasks and threads differ; contexts are split for it,
+# but not into less than so many tokens.
+_TASKS_PER_THREAD = 4
+_LEAST_SPLIT = 4 * kernels.TILE
+
+# Pairs of a query row and a token, in one layer, that are worth waking other threads for.
+_LEAST_SHARED = 2**14
+
+
+class Plan(NamedTuple):
+    """Args: `tasks` [tasks, COLUMNS] as `kernels.attend` takes them; `threads` that share them."""
+
+    tasks: NDArray[np.int64]
+    threads: int
+
+
+class NumbaAttention:
+    """An `AttentionBackend` for float32 on a CPU, with as many threads as torch has.
+
+    What is compiled is cached beside its source or in the user's cache folder; where neither can be
+    written, it is compiled again in each process, and a warning says so.
+    """
+
+    def __init__(self) -> None:
+        try:
+            kernels.attend.enable_caching()
+            kernels.merge.enable_caching()
+        except RuntimeError as error:
+            _warn_not_cached(error)
+        self._helpers = ThreadPoolExecutor(os.cpu_count(), "attention")
+        self._compiled: set[tuple[type[Rows], type[Rows]]] = set()
+        self._planned: tuple[PagedBatch, Plan] | None = None
+
+    def attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        *,
+        batch: PagedBatch,
+        kv: LayerKV,
+        scale: float,
+    ) -> Tensor:
+        """See `AttentionBackend.attend`."""
+        self.warm_up([kv])
+        kv.write(batch.slots, keys, values)
+        queries = torch.unflatten(
+            kv.keys.rotate_queries(queries), 1, (keys.shape[1], -1)
+        ).contiguous()
+        output = torch.empty_like(queries)
+        step = kernels.Step(
+            queries.numpy(),
+            output.numpy(),
+            batch.block_tables.numpy(),
+            batch.query_starts.numpy(),
+            batch.context_lengths.numpy(),
+        )
+        self._run(step, self._plan(batch, *queries.shape[1:3]), kv, scale)
+        return output.flatten(1, 2)
+
+    def warm_up(self, layers: list[LayerKV]) -> None:
+        """Compile what attention over `layers` needs, or read it from the cache."""
+        ints = np.empty(0, np.int64)
+        nothing = np.empty((0, 1, 1, 1), np.float32)
+        step = kernels.Step(nothing, nothing, ints[None], ints, ints)
+        plan = Plan(np.empty((0, kernels.COLUMNS), np.int64), threads=1)
+        for kv in layers:
+            kinds = type(kv.keys), type(kv.values)
+            if kinds not in self._compiled:
+                try:
+                    self._run(step, plan, kv, 1.0)
+                except OSError as error:
+                    # It is compiled by now, only not cached.
+                    _warn_not_cached(error)
+                self._compiled.add(kinds)
+
+    def _plan(self, batch: PagedBatch, kv_heads: int, group: int) -> Plan:
+        """The plan of a step, made for its first layer."""
+        if self._planned is None or self._planned[0] is not batch:
+            plan = make_plan(
+                batch.query_starts.diff().tolist(),
+                batch.context_lengths.tolist(),
+                kv_heads=kv_heads,
+                group=group,
+                threads=torch.get_num_threads(),
+            )
+            self._planned = batch, plan
+        return self._planned[1]
+
+    def _run(self, step: kernels.Step, plan: Plan, kv: LayerKV, scale: float) -> None:
+        room = len(plan.tasks), kernels.MOST_ROWS, step.queries.shape[3] + 2
+        parts = np.empty(room, np.float32)
+        memory = _memory(kv.keys), _memory(kv.values)
+        arguments = step, plan.tasks, np.zeros(1, np.int64), *memory, scale, parts
+        helpers = [
+            self._helpers.submit(kernels.attend, *arguments) for _ in range(plan.threads - 1)
+        ]
+        kernels.attend(*arguments)
+        for helper in helpers:
+            helper.result()
+        kernels.merge(step, plan.tasks, parts)
+
+
+def make_plan(
+    new: list[int], contexts: list[int], *, kv_heads: int, group: int, threads: int
+) -> Plan:
+    """Divide a step into tasks of roughly even size, enough of them for the threads.
+
+    Args:
+        new: tokens of each sequence, the last of its context.
+        contexts: tokens of each sequence, the new ones included.
+        kv_heads: of the model.
+        group: query heads of each.
+        threads: there are.
+    """
+    strips = [
+        (sequence, first, end, context - length + ceil(end / group))
+        for sequence, (length, context) in enumerate(zip(new, contexts, strict=True))
+        for first in range(0, length * group, kernels.MOST_ROWS)
+        for end in [min(first + kernels.MOST_ROWS, length * group)]
+    ]
+    pairs = kv_heads * sum((end - first) * tokens for _, first, end, tokens in strips)
+    if pairs < _LEAST_SHARED:
+        threads = 1
+    wanted = ceil(threads * _TASKS_PER_THREAD / (len(strips) * kv_heads)) if threads > 1 else 1
+    tasks = []
+    for sequence, first, end, tokens in strips:
+        splits = max(1, min(wanted, tokens // _LEAST_SPLIT))
+        length = ceil(tokens / splits / kernels.TILE) * kernels.TILE
+        starts = range(0, tokens, length)
+        tasks += [
+            (sequence, head, first, end, start, min(start + length, tokens), split, len(starts))
+            for head in range(kv_heads)
+            for split, start in enumerate(starts)
+        ]
+    return Plan(np.array(tasks, np.int64), min(threads, len(tasks)))
+
+
+def _memory(rows: Rows) -> kernels.Memory:
+    """The tensors of `rows` for the kernels."""
+    match rows:
+        case NoneRows():
+            return kernels.Elements(rows.elements.numpy())
+        case Int8Rows():
+            return kernels.Int8(rows.steps.numpy(), rows.scales.numpy())
+        case Fp8Rows():
+            return kernels.Fp8(rows.steps.view(torch.uint8).numpy(), rows.scales.numpy())
+        case Int4Rows():
+            scales, minima = rows.scales.view(torch.uint16), rows.minima.view(torch.uint16)
+            return kernels.Int4(rows.packed.numpy(), scales.numpy(), minima.numpy())
+    raise TypeError(f"there is no compiled attention over {type(rows).__name__}")
+
+
+def _warn_not_cached(error: Exception) -> None:
+    _log.warning("attention is compiled anew at each start, its cache cannot be written: %s", error)
