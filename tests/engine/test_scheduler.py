@@ -82,7 +82,8 @@ class Rig:
         assert sum(chunk.length for chunk in step.chunks) <= self.token_budget
         assert len(self.scheduler.running) <= self.max_running
         assert len({chunk.sequence for chunk in step.chunks}) == len(step.chunks)
-        if self.beside is not None and any(chunk.generates for chunk in step.chunks):
+        running = [chunk for chunk in step.chunks if chunk.sequence not in step.admitted]
+        if self.beside is not None and any(chunk.generates for chunk in running):
             single = [chunk for chunk in step.chunks if chunk.completes and chunk.length == 1]
             prompts = sum(chunk.length for chunk in step.chunks if chunk not in single)
             assert prompts <= self.beside
@@ -214,6 +215,16 @@ def test_generations_are_delayed_by_no_more_prompt_than_allowed() -> None:
     assert [chunk.length for chunk in rig.step().chunks] == [14, 2]
     rig.add(long[::-1])
     assert [chunk.length for chunk in rig.step().chunks] == [1, 1, 5]
+
+
+def test_who_is_admitted_may_have_lost_its_prefix_to_one_just_before_it() -> None:
+    rig = Rig(num_blocks=15, max_running=3, token_budget=6, beside=4)
+    rig.add([*range(10), *[50] * 8], 8, 1)
+    rig.add([0, 1, 50], 8, 1)
+    rig.add([50] * 4, 1, 0)
+    rig.add([*range(13), *[50] * 7], 3, 1)
+    with patch.object(module, "TURN_OF_OLDEST", 2):
+        rig.run()
 
 
 def test_a_chunk_of_one_token_is_no_generation() -> None:

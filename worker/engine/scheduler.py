@@ -4,8 +4,8 @@ One budget of tokens a step. Sequences about to give a token come first, then ot
 chunks, then waiting ones. Among them the higher priority goes first; of equal priority the one that
 arrived first, save that of waiting ones the longest cached prefix goes first. What holds:
 
-- A step that goes on with a generation computes no more of prompts than it is allowed to, so that
-  how long a prompt delays generations is the caller's choice.
+- A step that goes on with a running generation computes no more of prompts than it is allowed to,
+  so that how long a prompt delays generations is the caller's choice.
 - Admission takes blocks for all tokens a sequence has: a prompt never runs out of them half-way.
 - One admission in `TURN_OF_OLDEST` is that of the oldest waiting sequence, whatever its priority.
   So one with n older ones before it is admitted after at most (n + 1) times as many others.
@@ -126,7 +126,11 @@ class Scheduler:
         in_turn, refused = self._in_turn(), set[str]()
         while len(self.running) < self._max_running:
             sequence = self._next(in_turn, refused)
-            if sequence is None or not plan.room(sequence):
+            if sequence is None:
+                break
+            # NOTE: again, since who was admitted before it may have evicted its prefix.
+            self._look_up(sequence)
+            if not plan.room(sequence):
                 break
             sequence.kv = self._manager.open(sequence.tokens, sequence.request.final_length)
             if sequence.kv is None:
