@@ -24,10 +24,10 @@ from tests.e2e.processes import Fleet, free_port, wait_until
 from worker.model.pull import DEFAULT_MODEL, pull
 
 FORMATS = ("none", "int8", "int4")
-KV_MIB = 48
+KV_MIB = 32
 ROUNDS = 3
-CHATS = 14
-TURNS = 4
+CHATS = 12
+TURNS = 3
 SYSTEM_TOKENS = 256
 QUESTION_TOKENS = 88
 ANSWER_TOKENS = 8
@@ -168,7 +168,10 @@ def main() -> None:
                 }
                 for name in FORMATS:
                     ask(client, name, [rng.randrange(vocab) for _ in range(SYSTEM_TOKENS)])
-                rounds = [run_round(client, vocab, rng) for _ in range(ROUNDS)]
+                rounds = []
+                for index in range(ROUNDS):
+                    print(f"round {index + 1} of {ROUNDS}", file=sys.stderr, flush=True)
+                    rounds.append(run_round(client, vocab, rng))
         finally:
             fleet.stop()
     results = {name: summarize(name, rounds, capacity[name]) for name in FORMATS}
