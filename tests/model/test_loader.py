@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.model.directories import write_directory
 from tests.models import MAX_CONTEXT, VOCAB_SIZE
-from worker.attention.torch_backend import TorchAttention
+from worker.attention.numba_backend import NumbaAttention
 from worker.kv.format import KVShape
 from worker.model.directory import ModelError
 from worker.model.loader import load_model
@@ -75,12 +75,12 @@ def test_keys_and_values_of_different_shapes_are_refused_in_the_attention_too() 
 def test_wrong_logits_do_not_pass_the_proof(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = TorchAttention.attend
+    right = NumbaAttention.attend
 
-    def wrong(self: TorchAttention, queries: Tensor, *rest: Tensor, **more: object) -> Tensor:
+    def wrong(self: NumbaAttention, queries: Tensor, *rest: Tensor, **more: object) -> Tensor:
         return right(self, 2 * queries, *rest, **more)
 
-    monkeypatch.setattr(TorchAttention, "attend", wrong)
+    monkeypatch.setattr(NumbaAttention, "attend", wrong)
     with pytest.raises(ModelError, match=r"over paged KV its logits are off by \d"):
         load_model(tiny_llama, CPU)
 
