@@ -24,6 +24,7 @@ TILE = 64
 MOST_ROWS = 64
 _FEW_ROWS = 8
 _LANES = 16
+_CACHE_LINE = 64
 
 # Columns of a task.
 SEQUENCE, HEAD, FIRST_ROW, END_ROW, FIRST_TOKEN, END_TOKEN, SPLIT, SPLITS = range(8)
@@ -92,6 +93,21 @@ def _take(typing, counter):  # noqa: ARG001
         return builder.atomic_rmw("add", array.data, one, "monotonic")
 
     return types.int64(counter), generate
+
+
+@intrinsic
+def _prefetch(typing, array, index):  # noqa: ARG001
+    """Ask for the cache line of the element at the flat `index` of a contiguous `array`."""
+
+    def generate(context, builder, signature, arguments):
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        number, place = ir.IntType(32), builder.gep(data, [arguments[1]])
+        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind)
+        builder.call(prefetch, [place, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
 
 
 @_compiled
@@ -400,6 +416,14 @@ def _load_tile(memory, step, task, start, end, tile, scales):
         place = token - start
         _load(memory, block, task[HEAD], first, last, tile[place:], scales[place:])
         token += last - first
+    # What comes next lies anywhere, so that no hardware would fetch it ahead.
+    token = end
+    while token < min(end + TILE, task[END_TOKEN]):
+        block = step.block_tables[task[SEQUENCE], token // block_size]
+        rows = memory[0][block, task[HEAD]]
+        for element in range(0, rows.size, _CACHE_LINE // rows.itemsize):
+            _prefetch(rows, element)  # type: ignore[call-arg]
+        token += block_size
 
 
 def _load(memory, block, head, first, last, tile, scales):
