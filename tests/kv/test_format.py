@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from worker.kv.format import KEYS, VALUES, Int4Rows, KVShape, RotatedInt4Rows, Rows, by_name
+from worker.kv.format import (
+    KEYS,
+    VALUES,
+    Int4Rows,
+    Int8Rows,
+    KVShape,
+    RotatedInt4Rows,
+    RotatedInt8Rows,
+    Rows,
+    by_name,
+)
 
 CPU = torch.device("cpu")
 BLOCK = 4
@@ -46,6 +56,7 @@ def int4_bound(rows: Tensor) -> Tensor:
 BOUNDS: dict[str, Callable[[Tensor], Tensor]] = {
     "NoneRows": none_bound,
     "Int8Rows": int8_bound,
+    "RotatedInt8Rows": int8_bound,
     "Fp8Rows": fp8_bound,
     "Int4Rows": int4_bound,
     "RotatedInt4Rows": int4_bound,
@@ -153,20 +164,24 @@ def test_rows_are_of_the_dtype_of_the_compute(rows_of: type[Rows]) -> None:
     assert memory.rotate_queries(torch.ones(1, 64, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("rows_of", [RotatedInt8Rows, RotatedInt4Rows])
 @every_head_dim
-def test_rotation_is_orthonormal_and_mixes_what_it_can(dim: int) -> None:
-    rotation = make(RotatedInt4Rows, dim).rotate_queries(torch.eye(dim))
+def test_rotation_is_orthonormal_and_mixes_what_it_can(rows_of: type[Rows], dim: int) -> None:
+    rotation = make(rows_of, dim).rotate_queries(torch.eye(dim))
     size = {64: 64, 80: 16, 96: 32, 128: 128}[dim]
     assert torch.allclose(rotation @ rotation.T, torch.eye(dim), atol=1e-6)
     assert torch.allclose(rotation.abs().amax(), torch.tensor(size**-0.5))
     assert bool(((rotation != 0).sum(1) == size).all())
 
 
-def test_rotation_tames_a_large_channel() -> None:
+@pytest.mark.parametrize(
+    ("plain", "rotating"), [(Int8Rows, RotatedInt8Rows), (Int4Rows, RotatedInt4Rows)]
+)
+def test_rotation_tames_a_large_channel(plain: type[Rows], rotating: type[Rows]) -> None:
     keys = torch.randn(8, HEADS, 64, generator=torch.Generator().manual_seed(1))
     keys[..., 7] *= 50
     errors = []
-    for rows_of in (Int4Rows, RotatedInt4Rows):
+    for rows_of in (plain, rotating):
         memory = make(rows_of, 64)
         memory.write(torch.arange(8), keys)
         read = memory.gather(torch.tensor([0, 1]), 8).transpose(0, 1)
@@ -195,5 +210,6 @@ def test_slot_minus_one_writes_nothing(name: str) -> None:
     ones = torch.ones(2, HEADS, 64)
     layer.write(torch.tensor([-1, 1]), ones * torch.tensor([7.0, 3.0])[:, None, None], ones)
     keys, values = layer.gather(torch.tensor([0]), 4)
-    assert keys[0, :, 0].tolist() == pytest.approx([0, 3, 0, 0])
+    query = layer.keys.rotate_queries(torch.ones(64)) / 64
+    assert (keys[0] @ query).tolist() == pytest.approx([0, 3, 0, 0])
     assert values[0, :, 0].tolist() == pytest.approx([0, 1, 0, 0])

@@ -12,6 +12,7 @@ from worker.kv.format import (
     KVShape,
     NoneRows,
     RotatedInt4Rows,
+    RotatedInt8Rows,
     Rows,
     by_name,
 )
@@ -30,9 +31,9 @@ def kinds(name: str, layers: str = "") -> list[tuple[type[Rows], type[Rows]]]:
     [
         ("none", NoneRows, NoneRows),
         ("fp8", Fp8Rows, Fp8Rows),
-        ("int8", Int8Rows, Int8Rows),
+        ("int8", RotatedInt8Rows, Int8Rows),
         ("int4", RotatedInt4Rows, Int4Rows),
-        ("k8v4", Int8Rows, Int4Rows),
+        ("k8v4", RotatedInt8Rows, Int4Rows),
         ("int4/none", RotatedInt4Rows, NoneRows),
         ("none/fp8", NoneRows, Fp8Rows),
     ],
@@ -43,7 +44,8 @@ def test_names(name: str, keys: type[Rows], values: type[Rows]) -> None:
 
 
 def test_layers_have_their_own_format() -> None:
-    exact, half, mixed = (NoneRows, NoneRows), (Int8Rows, Int8Rows), (Int8Rows, Int4Rows)
+    exact, half = (NoneRows, NoneRows), (RotatedInt8Rows, Int8Rows)
+    mixed = (RotatedInt8Rows, Int4Rows)
     assert kinds("int8", "0:none") == [exact, half, half, half]
     assert kinds("int8", "0,2-3:none") == [exact, half, exact, exact]
     assert kinds("int8", "3:none,0-1:k8v4") == [mixed, mixed, half, exact]

@@ -5,7 +5,7 @@ from worker.kv.format.int4 import Int4Rows, RotatedInt4Rows
 from worker.kv.format.layer import KVFormat, LayerKV
 from worker.kv.format.names import KEYS, NAMES, VALUES, by_name
 from worker.kv.format.none import NoneRows
-from worker.kv.format.scaled import Fp8Rows, Int8Rows, ScaledRows
+from worker.kv.format.scaled import Fp8Rows, Int8Rows, RotatedInt8Rows, ScaledRows
 
 __all__ = [
     "KEYS",
@@ -19,6 +19,7 @@ __all__ = [
     "LayerKV",
     "NoneRows",
     "RotatedInt4Rows",
+    "RotatedInt8Rows",
     "Rows",
     "ScaledRows",
     "by_name",

@@ -9,10 +9,12 @@ A slot is one token's place in a layer: block * block_size + offset.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+
+from worker.kv.format.hadamard import hadamard, rotated
 
 
 class KVShape(NamedTuple):
@@ -35,7 +37,13 @@ class Rows(ABC):
 
     Raises:
         ValueError: the format cannot hold rows of this head_dim.
+
+    Attributes:
+        rotates: whether rows are stored rotated, as keys may be: a few of their channels are far
+            larger than the others and would make the steps of all of them coarse.
     """
+
+    rotates: ClassVar[bool] = False
 
     def __init__(
         self, shape: KVShape, num_blocks: int, device: torch.device, dtype: torch.dtype
@@ -44,13 +52,13 @@ class Rows(ABC):
         self.dtype = dtype
         self._size = (num_blocks, shape.kv_heads, shape.block_size)
         self._device = device
+        self._rotation = hadamard(shape.head_dim, device) if self.rotates else None
 
     @property
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
         """All memory there is, [num_blocks, kv_heads, block_size, ...] each."""
 
-    @abstractmethod
     def write(self, slots: Tensor, rows: Tensor) -> None:
         """Store the rows of some tokens.
 
@@ -58,6 +66,11 @@ class Rows(ABC):
             slots: [tokens] int64, from 0.
             rows: [tokens, kv_heads, head_dim].
         """
+        self._store(slots, self.rotate_queries(rows))
+
+    @abstractmethod
+    def _store(self, slots: Tensor, rows: Tensor) -> None:
+        """`write`, after the rotation."""
 
     @abstractmethod
     def gather(self, blocks: Tensor, length: int) -> Tensor:
@@ -73,7 +86,7 @@ class Rows(ABC):
 
     def rotate_queries(self, queries: Tensor) -> Tensor:
         """Queries [..., head_dim] for dot products with these rows, which may be rotated."""
-        return queries
+        return queries if self._rotation is None else rotated(queries, self._rotation)
 
     def _allocate(self, *row: int, dtype: torch.dtype) -> Tensor:
         """Zeros: `row` elements for each slot and KV head."""

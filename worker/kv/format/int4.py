@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from worker.kv.format.base import KVShape, Rows
-from worker.kv.format.hadamard import hadamard, rotated
 
 _LARGEST_CODE = 15
 _MOST_IN_GROUP = 32
@@ -54,8 +53,7 @@ class Int4Rows(Rows):
         """See `Rows.tensors`."""
         return self.packed, self.scales, self.minima
 
-    def write(self, slots: Tensor, rows: Tensor) -> None:
-        """See `Rows.write`."""
+    def _store(self, slots: Tensor, rows: Tensor) -> None:
         groups = torch.unflatten(rows.float(), -1, (-1, self.group))
         minima = _at_most(groups.amin(dim=-1))
         offsets = groups - minima.float().unsqueeze(-1)
@@ -79,25 +77,9 @@ class Int4Rows(Rows):
 
 
 class RotatedInt4Rows(Int4Rows):
-    """For keys: a few of their channels are far larger than the rest; rotation spreads them evenly.
+    """For keys."""
 
-    Attributes:
-        rotation: [size, size], what turns each run of `size` elements of a row.
-    """
-
-    def __init__(
-        self, shape: KVShape, num_blocks: int, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        super().__init__(shape, num_blocks, device, dtype)
-        self.rotation = hadamard(shape.head_dim, device)
-
-    def write(self, slots: Tensor, rows: Tensor) -> None:
-        """See `Rows.write`."""
-        super().write(slots, rotated(rows, self.rotation))
-
-    def rotate_queries(self, queries: Tensor) -> Tensor:
-        """See `Rows.rotate_queries`."""
-        return rotated(queries, self.rotation)
+    rotates = True
 
 
 def _at_most(numbers: Tensor) -> Tensor:

@@ -11,15 +11,15 @@ from worker.kv.format.base import Rows
 from worker.kv.format.int4 import Int4Rows, RotatedInt4Rows
 from worker.kv.format.layer import KVFormat, LayerFormat
 from worker.kv.format.none import NoneRows
-from worker.kv.format.scaled import Fp8Rows, Int8Rows
+from worker.kv.format.scaled import Fp8Rows, Int8Rows, RotatedInt8Rows
 
 KEYS: dict[str, type[Rows]] = {
     "none": NoneRows,
     "fp8": Fp8Rows,
-    "int8": Int8Rows,
+    "int8": RotatedInt8Rows,
     "int4": RotatedInt4Rows,
 }
-VALUES: dict[str, type[Rows]] = KEYS | {"int4": Int4Rows}
+VALUES: dict[str, type[Rows]] = KEYS | {"int8": Int8Rows, "int4": Int4Rows}
 
 _SHORT = {"k8v4": "int8/int4"}
 

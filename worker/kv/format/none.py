@@ -24,8 +24,7 @@ class NoneRows(Rows):
         """See `Rows.tensors`."""
         return (self.elements,)
 
-    def write(self, slots: Tensor, rows: Tensor) -> None:
-        """See `Rows.write`."""
+    def _store(self, slots: Tensor, rows: Tensor) -> None:
         self._put(self.elements, slots, rows)
 
     def gather(self, blocks: Tensor, length: int) -> Tensor:

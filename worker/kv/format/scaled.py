@@ -37,8 +37,7 @@ class ScaledRows(Rows):
         """See `Rows.tensors`."""
         return self.steps, self.scales
 
-    def write(self, slots: Tensor, rows: Tensor) -> None:
-        """See `Rows.write`."""
+    def _store(self, slots: Tensor, rows: Tensor) -> None:
         rows = rows.float()
         scales = rows.abs().amax(dim=-1) / self.largest_step
         # NOTE: a row of zeros has scale 0; dividing by the smallest normal number keeps it zeros.
@@ -66,6 +65,12 @@ class Int8Rows(ScaledRows):
 
     def _rounded(self, steps: Tensor) -> Tensor:
         return steps.round().to(torch.int8)
+
+
+class RotatedInt8Rows(Int8Rows):
+    """For keys."""
+
+    rotates = True
 
 
 class Fp8Rows(ScaledRows):
