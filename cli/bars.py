@@ -5,7 +5,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 WIDTH = 720
-_MARGIN, _VALUE, _GAP, _LETTER = 24, 150, 8, 8
+_MARGIN, _VALUE, _GAP, _LETTER = 24, 150, 8, 9
 _TITLE, _PANEL, _ROW, _BAR = 48, 44, 26, 16
 _COLORS = ("#0969da", "#1a7f37", "#bf8700", "#8250df")
 
