@@ -11,12 +11,16 @@ _log = logging.getLogger(__name__)
 
 
 def default_attention(device: torch.device, dtype: torch.dtype) -> AttentionBackend:
-    """`numba` for float32 on a CPU, where it can be imported; else `torch`."""
-    if device.type != "cpu" or dtype != torch.float32:
-        return TorchAttention()
+    """`triton` on CUDA, `numba` for float32 on a CPU, where it can be imported; else `torch`."""
     try:
-        from worker.attention.numba_backend import NumbaAttention
+        if device.type == "cuda":
+            from worker.attention.triton_backend import TritonAttention
+
+            return TritonAttention()
+        if device.type == "cpu" and dtype == torch.float32:
+            from worker.attention.numba_backend import NumbaAttention
+
+            return NumbaAttention()
     except ImportError as error:
         _log.warning("attention is computed by torch, which is slower: %s", error)
-        return TorchAttention()
-    return NumbaAttention()
+    return TorchAttention()
