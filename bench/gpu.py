@@ -31,7 +31,7 @@ COPY_BYTES = 2**32
 ROUNDS = 30
 
 # Of an output element, as a part of the largest. Weights and values meet in the compute dtype.
-TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 
 NO_GPU = 2
 
@@ -144,17 +144,22 @@ def attended(queries: Tensor, batch: PagedBatch, kv: LayerKV, scale: float) -> T
     return torch.cat(output)
 
 
-def milliseconds(run: Callable[[], object]) -> float:
-    """Median time on the device, without that of the host, which the graph has done before."""
+def captured(run: Callable[[], object]) -> Callable[[], None]:
+    """`run` without the work of the host, which is done here, once."""
     run()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
+    return graph.replay
+
+
+def milliseconds(run: Callable[[], object]) -> float:
+    """Median time on the device."""
     times = []
     for _ in range(ROUNDS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        graph.replay()
+        run()
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end))
@@ -162,7 +167,10 @@ def milliseconds(run: Callable[[], object]) -> float:
 
 
 def copy_speed() -> float:
-    """Bytes a second that a copy on the device reads and writes."""
+    """Bytes a second that a copy on the device reads and writes.
+
+    NOTE: not captured: in a graph, copies take another way, which was slower on an H200.
+    """
     source = torch.ones(COPY_BYTES, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * COPY_BYTES / milliseconds(lambda: target.copy_(source)) * 1e3
@@ -189,7 +197,7 @@ def measure(backend: AttentionBackend, decode: Decode, copied: float) -> dict[st
 
 
 def speed(run: Callable[[], object], size: int, copied: float) -> dict[str, float]:
-    took = milliseconds(run)
+    took = milliseconds(captured(run))
     read = size / took * 1e3
     return {"milliseconds": took, "bytes": size, "of_copy": read / copied}
 
