@@ -147,11 +147,10 @@ async def test_who_does_not_read_stands_in_nobodys_way(config: WorkerConfig) -> 
 async def test_a_deadline_ends_a_request_that_waits_computes_or_generates(
     config: WorkerConfig,
 ) -> None:
-    async with serve(WorkerConfig(config.model, kv_memory=KV_BYTES, max_running=1)) as (
-        running,
-        stub,
-    ):
-        generating = stub.Generate(ask([5] * 20, 230), timeout=0.2)
+    roomy = WorkerConfig(config.model, kv_memory=8 * KV_BYTES, max_running=1)
+    async with serve(roomy) as (running, stub):
+        # So long that no machine is done with it in time.
+        generating = stub.Generate(ask([5] * 20, 1900), timeout=0.2)
         waiting = stub.Generate(ask([6] * 200, 1), timeout=0.1)
         for call in (waiting, generating):
             with pytest.raises(grpc.aio.AioRpcError) as late:
