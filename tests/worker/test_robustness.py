@@ -150,10 +150,11 @@ async def test_a_deadline_ends_a_request_that_waits_computes_or_generates(
     roomy = WorkerConfig(config.model, kv_memory=8 * KV_BYTES, max_running=1)
     async with serve(roomy) as (running, stub):
         # So long that no machine is done with it in time.
-        generating = stub.Generate(ask([5] * 20, 1900), timeout=0.2)
-        waiting = stub.Generate(ask([6] * 200, 1), timeout=0.1)
-        for call in (waiting, generating):
+        generating = aiter(stub.Generate(ask([5] * 20, 1900), timeout=0.4))
+        await anext(generating)
+        waiting = aiter(stub.Generate(ask([6] * 200, 1), timeout=0.1))
+        for messages in (waiting, generating):
             with pytest.raises(grpc.aio.AioRpcError) as late:
-                _ = [message async for message in call]
+                _ = [message async for message in messages]
             assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await all_is_given_back(running)
