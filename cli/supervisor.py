@@ -16,21 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self, TypeVar
 
+from radixgate.leash import leashed
+
 from cli.exits import CommandError
 
 POLL_SECONDS = 0.1
 STOP_SECONDS = 15.0
 LOG_TAIL = 15
-
-# NOTE: run before a part becomes itself, since a fork that runs Python is not safe beside threads.
-# PR_SET_PDEATHSIG (1) has the kernel kill it with its parent, which may be gone already.
-_LEASH = """
-import ctypes, os, signal, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 Found = TypeVar("Found")
 
@@ -82,10 +74,9 @@ class Supervisor:
     def start(self, name: str, *arguments: str) -> Part:
         """Start `radixgate` with these arguments as a part; returns at once."""
         log = self._logs / f"{name}.log"
-        leash = (sys.executable, "-ISc", _LEASH, str(os.getpid()))
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*leash, sys.executable, "-m", "cli.main", *arguments],
+                leashed(sys.executable, "-m", "cli.main", *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

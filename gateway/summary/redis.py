@@ -6,9 +6,7 @@ again when it dies (empty: the summaries repair themselves), and dies with this 
 
 import asyncio
 import logging
-import os
 import shutil
-import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator
@@ -16,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from radixgate.leash import leashed
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -25,15 +24,6 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 10.0
 RESTART_SECONDS = 0.5
-
-# NOTE: PR_SET_PDEATHSIG lets the kernel kill the server when this process dies, however it dies.
-DIE_WITH_PARENT = """
-import ctypes, os, signal, sys
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 class RedisSetupError(Exception):
@@ -176,12 +166,7 @@ async def _start(program: str, directory: Path) -> Process:
     arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
     # NOTE: its own session, so that Ctrl-C at the terminal stops the gateway first.
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-ISc",
-        DIE_WITH_PARENT,
-        str(os.getpid()),
-        program,
-        *arguments,
+        *leashed(program, *arguments),
         stdout=DEVNULL,
         stderr=DEVNULL,
         start_new_session=True,
