@@ -23,7 +23,7 @@ from worker.engine.sampler import largest, sample
 from worker.engine.scheduler import Chunk, Scheduler
 from worker.engine.sequence import Reuse, Sequence, Times
 from worker.engine.stats import EngineLoad, Rates
-from worker.engine.text import TextStream
+from worker.engine.text import CONTEXT_TOKENS, TextStream
 from worker.kv.manager import KVManager
 from worker.kv.tokens import Tokens
 
@@ -94,7 +94,9 @@ class EngineCore:
     ) -> None:
         """Take a request; tickets are unique, and a later one is higher."""
         tokens = self.tokens(request)
-        text = TextStream(self._tokenizer, tokens.ids(), request.stop)
+        # NOTE: unpacking a long prompt for the few tokens that count would hold up a step.
+        before = tokens.ids(max(0, len(tokens) - CONTEXT_TOKENS))
+        text = TextStream(self._tokenizer, before, request.stop)
         sequence = Sequence(request, ticket, tokens, text, Times(arrived), deadline)
         self._sequences[ticket] = sequence
         self._scheduler.add(sequence)

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_CONTEXT_TOKENS = 6
+CONTEXT_TOKENS = 6
+"""How many tokens before the output decide how it decodes."""
+
 _OPEN_TOKENS = 8
 
 
@@ -33,7 +35,7 @@ class Detokenizer:
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        self._window = list(prompt[-_CONTEXT_TOKENS:])
+        self._window = list(prompt[-CONTEXT_TOKENS:])
         self._context = len(self._window)
         self._given = self._decode(self._window).rstrip(_REPLACEMENT)
 
@@ -49,7 +51,7 @@ class Detokenizer:
         piece = decided[len(self._given) :]
         self._given += piece
         if overdue:
-            self._slide(self._window[-_CONTEXT_TOKENS:])
+            self._slide(self._window[-CONTEXT_TOKENS:])
             self._given = self._given.removesuffix(_REPLACEMENT)
         elif piece and decided == text:
             # NOTE: a token decodes by what is just before it, so the last piece stays as context.
