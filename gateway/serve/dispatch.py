@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from grpc import StatusCode
+from radixgate.refused import RefusedError
 from radixgate.v1.generate_pb2 import Started
 
 from gateway.fleet.channels import Channels
@@ -15,7 +16,6 @@ from gateway.route.router import Estimate, Router
 from gateway.serve.forward import StreamError, Write, forward
 from gateway.serve.metrics import Metrics
 from gateway.serve.prepare import Prepared
-from gateway.serve.refused import RefusedError
 
 logger = logging.getLogger(__name__)
 

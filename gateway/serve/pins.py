@@ -5,6 +5,7 @@ from typing import Final
 
 import grpc.aio
 from grpc import StatusCode
+from radixgate.refused import RefusedError
 from radixgate.v1.generate_pb2 import Pinned
 from radixgate.v1.worker_pb2 import PinPrompt, UnpinPrompt
 from radixgate.v1.worker_pb2_grpc import WorkerStub
@@ -14,7 +15,6 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker
 from gateway.serve.dispatch import MAX_ATTEMPTS, RETRYABLE, Dispatcher
 from gateway.serve.prepare import Prepared
-from gateway.serve.refused import RefusedError
 
 UNPIN_SECONDS: Final = 5.0
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from grpc import StatusCode
 from radixgate.limits import check_chat, check_generate, check_prompt, check_text, packed_prompt
 from radixgate.namespace import Namespace, NamespaceSeed
+from radixgate.refused import RefusedError, invalid_argument
 from radixgate.v1.gateway_pb2 import ChatRequest
 from radixgate.v1.generate_pb2 import GenerateRequest, Scope
 from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.fleet.fleet import Fleet
 from gateway.route.router import Prompt
-from gateway.serve.refused import RefusedError, invalid_argument
 from gateway.text.codecs import Codecs
 
 

@@ -15,6 +15,7 @@ import grpc.aio
 from grpc import StatusCode
 from radixgate.digest import SetDigest
 from radixgate.limits import check_ttl
+from radixgate.refused import RefusedError, invalid_argument
 from radixgate.v1.gateway_pb2 import (
     DESCRIPTOR,
     ChatRequest,
@@ -38,7 +39,6 @@ from gateway.serve.dispatch import Dispatcher
 from gateway.serve.metrics import Metrics
 from gateway.serve.pins import Pins
 from gateway.serve.prepare import Prepared, Preparer
-from gateway.serve.refused import RefusedError, invalid_argument
 from gateway.summary.pool import Pools
 
 logger = logging.getLogger(__name__)

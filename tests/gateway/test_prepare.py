@@ -7,12 +7,12 @@ import pytest
 from grpc import StatusCode
 from radixgate.namespace import Namespace
 from radixgate.prefix import pack_tokens
+from radixgate.refused import RefusedError
 from radixgate.v1.gateway_pb2 import ChatMessage, ChatRequest
 from radixgate.v1.generate_pb2 import GenerateRequest, Sampling, Scope, Stopping, TokenIds
 
 from gateway.fleet.fleet import Fleet
 from gateway.serve.prepare import Preparer
-from gateway.serve.refused import RefusedError
 from gateway.summary.events import Registered, Registration
 from gateway.text.codecs import Codecs
 from tests.gateway.doubles import MAX_CONTEXT, VOCABULARY, make_card

@@ -6,10 +6,11 @@ import grpc
 import pytest
 from radixgate.namespace import Namespace
 from radixgate.prefix import pack_tokens
+from radixgate.refused import RefusedError
 from radixgate.v1.generate_pb2 import GenerateRequest, Sampling, Scope, Stopping, TokenIds
 
 from worker.engine.request import SamplingParams
-from worker.serve.admission import RefusedError, Served
+from worker.serve.admission import Served
 
 SERVED = Served(
     model="tiny",

@@ -12,21 +12,10 @@ import grpc
 from radixgate import limits
 from radixgate.namespace import Namespace
 from radixgate.prefix import TOKEN_BYTES
+from radixgate.refused import RefusedError, invalid_argument
 from radixgate.v1.generate_pb2 import GenerateRequest, Sampling
 
 from worker.engine.request import Request, SamplingParams
-
-
-class RefusedError(Exception):
-    """The request cannot be served here.
-
-    Attributes:
-        code: the gRPC status for it.
-    """
-
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +51,11 @@ class Served:
                 grpc.StatusCode.NOT_FOUND,
                 f"adapter {message.scope.adapter!r} is not here; this worker has no adapters",
             )
-        try:
+        with invalid_argument():
             limits.check_generate(message)
             prompt = limits.packed_prompt(message)
             limits.check_prompt(prompt, vocab_size=self.vocab_size, max_context=self.max_context)
             self._check_stop_tokens(message)
-        except ValueError as error:
-            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 
         prompt_tokens = len(prompt) // TOKEN_BYTES
         kv_tokens = self.kv_tokens(message.scope.tenant)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from grpc import StatusCode
 from radixgate.limits import check_ttl
+from radixgate.refused import RefusedError, invalid_argument
 from radixgate.v1.generate_pb2 import GenerateRequest, Pinned, Stopping
 from radixgate.v1.worker_pb2 import PinPrompt, Unpinned
 
@@ -17,7 +18,7 @@ from worker.engine.engine import Answer, Engine
 from worker.engine.events import End, Event, Expired, Failed
 from worker.engine.request import Request
 from worker.kv.pins import PinRefusedError
-from worker.serve.admission import RefusedError, Served
+from worker.serve.admission import Served
 
 
 class Pinner:
@@ -35,10 +36,8 @@ class Pinner:
         Raises:
             RefusedError: see the module.
         """
-        try:
+        with invalid_argument():
             check_ttl(message.ttl_seconds)
-        except ValueError as error:
-            raise RefusedError(StatusCode.INVALID_ARGUMENT, str(error)) from error
         request = self._admit(message.prompt)
 
         def keep(core: EngineCore) -> int:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
+from radixgate.refused import RefusedError
 from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse, Pinned
 from radixgate.v1.sync_pb2 import Snapshot
 from radixgate.v1.worker_pb2 import (
@@ -32,7 +33,7 @@ from worker.engine.events import End, Event, Expired, Failed
 from worker.engine.request import Request
 from worker.kv.events import KvEvents
 from worker.report import snapshots
-from worker.serve.admission import RefusedError, Served
+from worker.serve.admission import Served
 from worker.serve.card import CardMaker
 from worker.serve.messages import messages
 from worker.serve.pins import Pinner
