@@ -51,12 +51,12 @@ class Pins:
         raise RefusedError(refusals[-1].code, "; ".join(each.message for each in refusals))
 
     async def unpin(self, prepared: Prepared) -> list[str]:
-        """Give up the pin of a prompt at all workers of its model; the ids of those that had it.
+        """Give up the pin of a prompt at all workers of its model; sorted ids of those that had it.
 
         Raises:
             RefusedError: NOT_FOUND, none had it; or what kept a worker from saying.
         """
-        workers = self._fleet.workers(prepared.model)
+        workers = sorted(self._fleet.workers(prepared.model), key=lambda worker: worker.id)
         answers = await asyncio.gather(*(self._unpin(worker, prepared) for worker in workers))
         found = [worker.id for worker, refused in zip(workers, answers, strict=True) if not refused]
         refusals = [refused for refused in answers if refused]
