@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from radixgate.client import DEFAULT_ADDRESS
 from radixgate.errors import RadixgateError
+from radixgate.home import radixgate_home
 from radixgate.v1.gateway_pb2 import Trust
 
 from cli import options
@@ -18,7 +19,7 @@ from cli.calls import call
 from cli.model import pull
 from cli.output import notes
 from cli.supervisor import Part, Supervisor
-from worker.model.pull import DEFAULT_MODEL, radixgate_home
+from worker.model.pull import DEFAULT_MODEL
 
 READY_SECONDS = 120.0
 GRACE_SECONDS = 10.0

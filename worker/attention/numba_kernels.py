@@ -124,7 +124,7 @@ def attend(step, tasks, taken, keys, values, scale, parts):
         parts: [tasks, MOST_ROWS, head_dim + 2] float32. Takes from each task that is one of several
             splits: for each row its output, its largest logit and its sum of weights.
     """
-    index: int = _take(taken)  # type: ignore[call-arg]
+    index: int = _take(taken)
     while index < len(tasks):
         task = tasks[index]
         if task[END_ROW] - task[FIRST_ROW] <= _FEW_ROWS:
@@ -422,7 +422,7 @@ def _load_tile(memory, step, task, start, end, tile, scales):
         block = step.block_tables[task[SEQUENCE], token // block_size]
         rows = memory[0][block, task[HEAD]]
         for element in range(0, rows.size, _CACHE_LINE // rows.itemsize):
-            _prefetch(rows, element)  # type: ignore[call-arg]
+            _prefetch(rows, element)
         token += block_size
 
 

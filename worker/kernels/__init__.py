@@ -1,0 +1,1 @@
+"""All code that is compiled for CPUs; nothing but numbers and arrays comes in or goes out."""
