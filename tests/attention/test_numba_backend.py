@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.attention.batches import Sequence, make_case
-from worker.attention import numba_kernels as kernels
 from worker.attention.default import default_attention
 from worker.attention.numba_backend import NumbaAttention, make_plan
 from worker.attention.torch_backend import TorchAttention
+from worker.kernels import attention as kernels
 
 FORMATS = ["none", "fp8", "int8", "int4", "k8v4"]
 CPU = torch.device("cpu")

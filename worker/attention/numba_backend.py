@@ -1,8 +1,6 @@
 """The backend of CPUs: compiled loops that read the blocks as they lie, in any KV format."""
 
-import logging
-import os
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import ceil
 from typing import NamedTuple
 
@@ -11,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from worker.attention import numba_kernels as kernels
 from worker.attention.base import PagedBatch
+from worker.kernels import attention as kernels
+from worker.kernels import cache, memory
+from worker.kernels.team import together
 from worker.kv.format import Fp8Rows, Int4Rows, Int8Rows, LayerKV, NoneRows, Rows
-
-_log = logging.getLogger(__name__)
 
 # So many tasks for each thread even out that tasks and threads differ; contexts are split for it,
 # but not into less than so many tokens.
@@ -34,19 +32,10 @@ class Plan(NamedTuple):
 
 
 class NumbaAttention:
-    """An `AttentionBackend` for float32 on a CPU, with as many threads as torch has.
-
-    What is compiled is cached beside its source or in the user's cache folder; where neither can be
-    written, it is compiled again in each process, and a warning says so.
-    """
+    """An `AttentionBackend` for float32 on a CPU, with as many threads as torch has."""
 
     def __init__(self) -> None:
-        try:
-            kernels.attend.enable_caching()
-            kernels.merge.enable_caching()
-        except RuntimeError as error:
-            _warn_not_cached(error)
-        self._helpers = ThreadPoolExecutor(os.cpu_count(), "attention")
+        cache.keep(kernels.attend, kernels.merge)
         self._compiled: set[tuple[type[Rows], type[Rows]]] = set()
         self._planned: tuple[PagedBatch, Plan] | None = None
 
@@ -90,7 +79,7 @@ class NumbaAttention:
                     self._run(step, plan, kv, 1.0)
                 except OSError as error:
                     # It is compiled by now, only not cached.
-                    _warn_not_cached(error)
+                    cache.warn(error)
                 self._compiled.add(kinds)
 
     def _plan(self, batch: PagedBatch, kv_heads: int, group: int) -> Plan:
@@ -109,14 +98,9 @@ class NumbaAttention:
     def _run(self, step: kernels.Step, plan: Plan, kv: LayerKV, scale: float) -> None:
         room = len(plan.tasks), kernels.MOST_ROWS, step.queries.shape[3] + 2
         parts = np.empty(room, np.float32)
-        memory = _memory(kv.keys), _memory(kv.values)
-        arguments = step, plan.tasks, np.zeros(1, np.int64), *memory, scale, parts
-        helpers = [
-            self._helpers.submit(kernels.attend, *arguments) for _ in range(plan.threads - 1)
-        ]
-        kernels.attend(*arguments)
-        for helper in helpers:
-            helper.result()
+        rows = memory_of(kv.keys), memory_of(kv.values)
+        arguments = step, plan.tasks, np.zeros(1, np.int64), *rows, scale, parts
+        together(plan.threads, partial(kernels.attend, *arguments))
         kernels.merge(step, plan.tasks, parts)
 
 
@@ -155,20 +139,16 @@ def make_plan(
     return Plan(np.array(tasks, np.int64), min(threads, len(tasks)))
 
 
-def _memory(rows: Rows) -> kernels.Memory:
-    """The tensors of `rows` for the kernels."""
+def memory_of(rows: Rows) -> memory.Memory:
+    """The tensors of `rows` for compiled code."""
     match rows:
         case NoneRows():
-            return kernels.Elements(rows.elements.numpy())
+            return memory.Elements(rows.elements.numpy())
         case Int8Rows():
-            return kernels.Int8(rows.steps.numpy(), rows.scales.numpy())
+            return memory.Int8(rows.steps.numpy(), rows.scales.numpy(), rows.run)
         case Fp8Rows():
-            return kernels.Fp8(rows.steps.view(torch.uint8).numpy(), rows.scales.numpy())
+            return memory.Fp8(rows.steps.view(torch.uint8).numpy(), rows.scales.numpy())
         case Int4Rows():
             scales, minima = rows.scales.view(torch.uint16), rows.minima.view(torch.uint16)
-            return kernels.Int4(rows.packed.numpy(), scales.numpy(), minima.numpy())
+            return memory.Int4(rows.packed.numpy(), scales.numpy(), minima.numpy(), rows.run)
     raise TypeError(f"there is no compiled attention over {type(rows).__name__}")
-
-
-def _warn_not_cached(error: Exception) -> None:
-    _log.warning("attention is compiled anew at each start, its cache cannot be written: %s", error)

@@ -5,16 +5,32 @@ while compiled code computes with it. Arrays are contiguous, and an index counts
 the first as if they had one dimension; no index is checked.
 """
 
+from typing import Any
+
 import llvmlite.binding as llvm
+import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-LANES = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
+config: Any = numba.config
+
+
+def _has(feature):
+    """Whether the CPU that numba compiles for has a feature."""
+    if config.CPU_FEATURES is not None:
+        return f"+{feature}" in config.CPU_FEATURES.split(",")
+    return llvm.get_host_cpu_features().get(feature, False)
+
+
+LANES = 16 if _has("avx512f") else 8
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _VECTOR, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
+
+# Of a polynomial that is 2 ** x between -1/2 and 1/2, the highest power first.
+_EXP2 = (1.5403530e-4, 1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6.9314718e-1, 1.0)
 
 
 class VectorType(types.Type):
@@ -31,6 +47,20 @@ vector = VectorType()
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
         super().__init__(manager, kind, _VECTOR)
+
+
+@intrinsic
+def at(typing, array, address):  # noqa: ARG001
+    """An array like `array` at another address, whose memory belongs to someone else."""
+
+    def generate(context, builder, signature, arguments):
+        moved = context.make_array(signature.return_type)(context, builder, arguments[0])
+        moved.data = builder.inttoptr(arguments[1], moved.data.type)
+        moved.meminfo = cgutils.get_null_value(moved.meminfo.type)
+        moved.parent = cgutils.get_null_value(moved.parent.type)
+        return moved._getvalue()
+
+    return array(array, types.int64), generate
 
 
 @intrinsic
@@ -65,10 +95,20 @@ def splat(typing, number):  # noqa: ARG001
     """A vector of the float32 `number` alone."""
 
     def generate(context, builder, signature, arguments):  # noqa: ARG001
-        one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), arguments[0], _INT(0))
-        return builder.shuffle_vector(one, one, ir.Constant(_INTS, [0] * LANES))
+        return _splat(builder, *arguments)
 
     return vector(types.float32), generate
+
+
+@intrinsic
+def spread(typing, array, index):  # noqa: ARG001
+    """A vector of the one float32 of `array` at `index` alone."""
+
+    def generate(context, builder, signature, arguments):
+        number = builder.load(_place(context, builder, signature.args[0], *arguments))
+        return _splat(builder, number)
+
+    return vector(array, types.intp), generate
 
 
 @intrinsic
@@ -79,22 +119,53 @@ def fma(typing, a, b, c):  # noqa: ARG001
 
 @intrinsic
 def add(typing, a, b):  # noqa: ARG001
-    """A + b."""
+    """Gives a + b."""
+    return vector(vector, vector), _elementwise("fadd")
+
+
+@intrinsic
+def mul(typing, a, b):  # noqa: ARG001
+    """Gives a * b."""
+    return vector(vector, vector), _elementwise("fmul")
+
+
+@intrinsic
+def div(typing, a, b):  # noqa: ARG001
+    """Gives a / b."""
+    return vector(vector, vector), _elementwise("fdiv")
+
+
+@intrinsic
+def smaller(typing, a, b):  # noqa: ARG001
+    """Gives a where it is not above b, NaN included, else b."""
 
     def generate(context, builder, signature, arguments):  # noqa: ARG001
-        return builder.fadd(*arguments)
+        above = builder.fcmp_ordered(">", *arguments)
+        return builder.select(above, *reversed(arguments))
 
     return vector(vector, vector), generate
 
 
 @intrinsic
-def mul(typing, a, b):  # noqa: ARG001
-    """A * b."""
+def exp2(typing, a):  # noqa: ARG001
+    """2 ** a to 2e-7 of itself, for elements up to 126; 0 of what is below -126, NaN of NaN."""
 
     def generate(context, builder, signature, arguments):  # noqa: ARG001
-        return builder.fmul(*arguments)
+        [x] = arguments
+        # NOTE: adding a number so large rounds to an integer, whose low bits then are those of
+        # the mantissa.
+        rounder = _VECTOR([1.5 * 2**23] * LANES)
+        rounded = builder.fadd(x, rounder)
+        fraction = builder.fsub(x, builder.fsub(rounded, rounder))
+        power = _VECTOR([_EXP2[0]] * LANES)
+        for coefficient in _EXP2[1:]:
+            power = builder.fadd(builder.fmul(power, fraction), _VECTOR([coefficient] * LANES))
+        exponent = builder.shl(builder.bitcast(rounded, _INTS), _INTS([23] * LANES))
+        bits = builder.add(builder.bitcast(power, _INTS), exponent)
+        low = builder.fcmp_ordered("<", x, _VECTOR([-126.0] * LANES))
+        return builder.select(low, _VECTOR([0.0] * LANES), builder.bitcast(bits, _VECTOR))
 
-    return vector(vector, vector), generate
+    return vector(vector), generate
 
 
 @intrinsic
@@ -108,6 +179,18 @@ def total(typing, a):  # noqa: ARG001
         return builder.call(function, [_FLOAT(0), *arguments], fastmath=("reassoc",))
 
     return types.float32(vector), generate
+
+
+def _splat(builder, number):
+    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _INT(0))
+    return builder.shuffle_vector(one, one, ir.Constant(_INTS, [0] * LANES))
+
+
+def _elementwise(operation):
+    def generate(context, builder, signature, arguments):  # noqa: ARG001
+        return getattr(builder, operation)(*arguments)
+
+    return generate
 
 
 def _operation(name, count):

@@ -41,6 +41,7 @@ class Rows(ABC):
     Attributes:
         rotates: whether rows are stored rotated, as keys may be: a few of their channels are far
             larger than the others and would make the steps of all of them coarse.
+        run: consecutive elements that are rotated together; 1 where none are.
     """
 
     rotates: ClassVar[bool] = False
@@ -53,6 +54,7 @@ class Rows(ABC):
         self._size = (num_blocks, shape.kv_heads, shape.block_size)
         self._device = device
         self._rotation = hadamard(shape.head_dim, device) if self.rotates else None
+        self.run = 1 if self._rotation is None else len(self._rotation)
 
     @property
     @abstractmethod

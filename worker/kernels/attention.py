@@ -1,4 +1,4 @@
-"""Attention over paged KV as compiled loops, for CPUs. Everything that is compiled is in this file.
+"""Attention over paged KV as compiled loops, for CPUs.
 
 A task is some query rows of one KV head over some tokens of one sequence. Its context is read tile
 by tile: the rows of `TILE` tokens are turned into float32 in the cache, and all query rows of the
@@ -7,8 +7,6 @@ and weights. Few rows, as in decode, are dot products along head_dim; many, as i
 matrix products with the query rows along the vectors of the CPU.
 
 Query row r of a KV head is that of token r // group and query head r % group.
-
-NOTE: numba looks at the time of this file alone to see whether what it has cached is fresh.
 """
 
 from functools import partial
@@ -19,6 +17,9 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
+
+from worker.kernels.memory import Elements, Fp8, Int4, Int8
+from worker.kernels.sync import take
 
 TILE = 64
 MOST_ROWS = 64
@@ -42,37 +43,6 @@ _FP8_BIAS = np.float32(2.0**120)
 _FP8_NAN = 0x7F
 
 
-class Elements(NamedTuple):
-    """Of `NoneRows`, float32."""
-
-    elements: NDArray[np.float32]
-
-
-class Int8(NamedTuple):
-    """Of `Int8Rows`."""
-
-    steps: NDArray[np.int8]
-    scales: NDArray[np.float32]
-
-
-class Fp8(NamedTuple):
-    """Of `Fp8Rows`, its bits."""
-
-    steps: NDArray[np.uint8]
-    scales: NDArray[np.float32]
-
-
-class Int4(NamedTuple):
-    """Of `Int4Rows`, scales and minima as the bits of their bfloat16."""
-
-    packed: NDArray[np.uint8]
-    scales: NDArray[np.uint16]
-    minima: NDArray[np.uint16]
-
-
-Memory = Elements | Int8 | Fp8 | Int4
-
-
 class Step(NamedTuple):
     """Args: `queries` and `output` [T, kv_heads, group, head_dim]; the rest as in `PagedBatch`."""
 
@@ -81,18 +51,6 @@ class Step(NamedTuple):
     block_tables: NDArray[np.int64]
     query_starts: NDArray[np.int64]
     context_lengths: NDArray[np.int64]
-
-
-@intrinsic
-def _take(typing, counter):  # noqa: ARG001
-    """Add 1 to the one element of `counter`, as no two threads at once; what it was before."""
-
-    def generate(context, builder, signature, arguments):
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        one = ir.Constant(ir.IntType(64), 1)
-        return builder.atomic_rmw("add", array.data, one, "monotonic")
-
-    return types.int64(counter), generate
 
 
 @intrinsic
@@ -124,14 +82,14 @@ def attend(step, tasks, taken, keys, values, scale, parts):
         parts: [tasks, MOST_ROWS, head_dim + 2] float32. Takes from each task that is one of several
             splits: for each row its output, its largest logit and its sum of weights.
     """
-    index: int = _take(taken)
+    index: int = take(taken, 0)
     while index < len(tasks):
         task = tasks[index]
         if task[END_ROW] - task[FIRST_ROW] <= _FEW_ROWS:
             _few_rows(step, task, keys, values, scale, parts[index])
         else:
             _many_rows(step, task, keys, values, scale, parts[index])
-        index = _take(taken)
+        index = take(taken, 0)
 
 
 @_compiled
