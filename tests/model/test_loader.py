@@ -13,9 +13,10 @@ from tests.model.directories import write_directory
 from tests.models import MAX_CONTEXT, VOCAB_SIZE
 from worker.attention.numba_backend import NumbaAttention
 from worker.kv.format import KVShape
+from worker.model.compiled import CompiledModel
 from worker.model.directory import ModelError
 from worker.model.loader import load_model
-from worker.model.paged import paged_attention
+from worker.model.paged import TransformersModel, paged_attention
 
 pytestmark = pytest.mark.slow
 
@@ -75,12 +76,17 @@ def test_keys_and_values_of_different_shapes_are_refused_in_the_attention_too() 
 def test_wrong_logits_do_not_pass_the_proof(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = NumbaAttention.attend
+    compiled, attend = CompiledModel.forward, NumbaAttention.attend
 
-    def wrong(self: NumbaAttention, queries: Tensor, *rest: Tensor, **more: object) -> Tensor:
-        return right(self, 2 * queries, *rest, **more)
+    def wrong(self: CompiledModel, *step: Any) -> Tensor:
+        return 2 * compiled(self, *step)
 
-    monkeypatch.setattr(NumbaAttention, "attend", wrong)
+    def wrong_too(self: NumbaAttention, queries: Tensor, *rest: Tensor, **more: Any) -> Tensor:
+        return attend(self, 2 * queries, *rest, **more)
+
+    monkeypatch.setattr(CompiledModel, "forward", wrong)
+    assert isinstance(load_model(tiny_llama, CPU), TransformersModel)
+    monkeypatch.setattr(NumbaAttention, "attend", wrong_too)
     with pytest.raises(ModelError, match=r"over paged KV its logits are off by \d"):
         load_model(tiny_llama, CPU)
 

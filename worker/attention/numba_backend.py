@@ -1,6 +1,5 @@
 """The backend of CPUs: compiled loops that read the blocks as they lie, in any KV format."""
 
-from functools import partial
 from math import ceil
 from typing import NamedTuple
 
@@ -75,11 +74,7 @@ class NumbaAttention:
         for kv in layers:
             kinds = type(kv.keys), type(kv.values)
             if kinds not in self._compiled:
-                try:
-                    self._run(step, plan, kv, 1.0)
-                except OSError as error:
-                    # It is compiled by now, only not cached.
-                    cache.warn(error)
+                self._run(step, plan, kv, 1.0)
                 self._compiled.add(kinds)
 
     def _plan(self, batch: PagedBatch, kv_heads: int, group: int) -> Plan:
@@ -100,7 +95,7 @@ class NumbaAttention:
         parts = np.empty(room, np.float32)
         rows = memory_of(kv.keys), memory_of(kv.values)
         arguments = step, plan.tasks, np.zeros(1, np.int64), *rows, scale, parts
-        together(plan.threads, partial(kernels.attend, *arguments))
+        together(plan.threads, kernels.attend, *arguments)
         kernels.merge(step, plan.tasks, parts)
 
 
@@ -136,7 +131,8 @@ def make_plan(
             for head in range(kv_heads)
             for split, start in enumerate(starts)
         ]
-    return Plan(np.array(tasks, np.int64), min(threads, len(tasks)))
+    table = np.array(tasks, np.int64).reshape(-1, kernels.COLUMNS)
+    return Plan(table, min(threads, len(tasks)))
 
 
 def memory_of(rows: Rows) -> memory.Memory:

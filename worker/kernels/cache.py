@@ -10,36 +10,42 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.caching import FunctionCache
 from radixgate.home import radixgate_home
 
-config: Any = numba.config
-
+_config: Any = numba.config
 _log = logging.getLogger(__name__)
 
 
 def keep(*functions: Any) -> None:
     """Read what `functions`, compiled by numba, compile to from the cache, or write it there.
 
-    In NUMBA_CACHE_DIR when that is set, else in `radixgate_home()`. Where it cannot be
-    written, they are compiled again in each process, and a warning says so.
+    In NUMBA_CACHE_DIR when that is set, else in `radixgate_home()`. Where it cannot be written,
+    they are compiled again in each process, and a warning says so.
     """
-    before, config.CACHE_DIR = config.CACHE_DIR, config.CACHE_DIR or str(_directory())
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = before or str(radixgate_home() / "kernels" / _digest())
     try:
         for function in functions:
-            function.enable_caching()
+            function._cache = _Cache(function.py_func)
     except (OSError, RuntimeError) as error:
-        warn(error)
+        _warn(error)
     finally:
-        config.CACHE_DIR = before
+        _config.CACHE_DIR = before
 
 
-def warn(error: Exception) -> None:
-    """Say that the cache cannot be written."""
+class _Cache(FunctionCache):
+    """What `numba.njit(cache=True)` has, but that does without when the disk is full."""
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        try:
+            super().save_overload(signature, data)
+        except OSError as error:
+            _warn(error)
+
+
+def _warn(error: Exception) -> None:
     _log.warning("kernels are compiled at each start, their cache cannot be written: %s", error)
-
-
-def _directory() -> Path:
-    return radixgate_home() / "kernels" / _digest()
 
 
 def _digest() -> str:

@@ -4,20 +4,30 @@ What is right is read from its config, see `worker.model.architecture`, then pro
 prompt, see `worker.model.proof`.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from worker.attention.default import default_attention
 from worker.model.architecture import kv_shape, read_config, unsupported
+from worker.model.compiled import CompiledModel, OtherKindError
 from worker.model.directory import CONFIG, ModelDirectory, ModelError, open_directory
 from worker.model.fingerprint import fingerprint
-from worker.model.fused import fuse
-from worker.model.paged import ATTENTION_NAME, ModelSpec, PagedModel, paged_attention
+from worker.model.paged import (
+    ATTENTION_NAME,
+    ModelSpec,
+    PagedModel,
+    TransformersModel,
+    paged_attention,
+)
 from worker.model.proof import own_logits, paged_logits
+
+_log = logging.getLogger(__name__)
 
 # Largest error of a logit, as a part of the largest logit.
 _PROOF_TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -40,6 +50,25 @@ def load_model(
     """
     files = open_directory(directory)
     config = read_config(files.path / CONFIG)
+    model = _load(directory, config, device, dtype)
+    spec, expected = _spec(files, model), own_logits(model)
+    if device.type == "cpu" and dtype == torch.float32:
+        try:
+            compiled = CompiledModel(model, spec)
+            _prove(compiled, expected, config)
+        except (OtherKindError, ModelError) as error:
+            _log.info("the layers of %s are not compiled: %s", spec.name, error)
+            model = _load(directory, config, device, dtype)
+        else:
+            return compiled
+    model.set_attn_implementation(ATTENTION_NAME)
+    paged = TransformersModel(model, spec, default_attention(device, dtype))
+    _prove(paged, expected, config)
+    return paged
+
+
+def _load(directory: Path, config: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """The model as transformers has it."""
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -55,21 +84,18 @@ def load_model(
     model, info = loaded
     if missing := sorted(info["missing_keys"]):
         raise ModelError(f"model {directory} lacks {len(missing)} weights, such as {missing[0]}")
-    model = model.to(device).eval()
-    spec = _spec(files, model)
-    expected = own_logits(model)
-    model.set_attn_implementation(ATTENTION_NAME)
-    if device.type == "cpu" and dtype == torch.float32:
-        fuse(model)
-    paged = PagedModel(model, spec, default_attention(device, dtype))
+    return model.to(device).eval()
+
+
+def _prove(model: PagedModel, expected: Tensor, config: Any) -> None:
+    """Raises ModelError when `model` does not give the `expected` logits."""
     try:
-        found = paged_logits(paged)
+        found = paged_logits(model)
     except (IndexError, RuntimeError, TypeError) as error:
         raise unsupported(config, f"it does not run over paged KV: {error}") from error
     off = (found - expected).abs().max() / expected.abs().max()
-    if not off <= _PROOF_TOLERANCE[dtype]:  # NOTE: also when it is NaN
+    if not off <= _PROOF_TOLERANCE[model.dtype]:  # NOTE: also when it is NaN
         raise unsupported(config, f"over paged KV its logits are off by {off:.2%}")
-    return paged
 
 
 def _spec(files: ModelDirectory, model: Any) -> ModelSpec:

@@ -1,68 +1,71 @@
-"""Linear layers whose weights lie in memory as oneDNN reads them: in panels of output columns.
+"""Linear layers over weights in panels, for models that are not compiled as a whole."""
 
-A product with a few rows then reads each weight once, one after the other, and one with many rows
-needs no copy of them. What follows a product element by element is done on the way out.
-"""
-
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-# Rows that the layout is chosen for. oneDNN keeps weights unpacked for one row, and picks the same
-# panels for any more, which serve one row as well.
-_ROWS = 256
+from worker.kernels.cache import keep
+from worker.kernels.panels import Linear
+from worker.kernels.product import PLAIN, multiply, whole
+from worker.kernels.team import together
+
+keep(multiply)
 
 
 class PackedLinear(nn.Module):
-    """x @ weight.T + bias for float32 on a CPU.
+    """x @ weight.T + bias for float32 on a CPU, with as many threads as torch has.
 
     Args:
-        weight: [outputs, inputs]; copied, so the caller's can go.
-        bias: [outputs], or None.
+        linear: panels of one layer.
+        outputs: of it.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, linear: Linear, outputs: int) -> None:
         super().__init__()
-        self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
-        self._bias = None if bias is None else bias.detach()
+        self._linear, self._outputs = linear, outputs
+
+    def row(self, outputs: Tensor) -> Tensor:
+        """The weights of some `outputs`, [outputs, inputs]: for an embedding tied to this."""
+        return torch.from_numpy(self._linear.rows(0, outputs.numpy()))
 
     def forward(self, rows: Tensor) -> Tensor:
         """[..., inputs] to [..., outputs]."""
-        return self._after(rows, "none")
-
-    def silu(self, rows: Tensor) -> Tensor:
-        """The SiLU of what `forward` gives."""
-        return self._after(rows, "swish")
-
-    def times(self, rows: Tensor, other: Tensor) -> Tensor:
-        """What `forward` gives, times `other` of that shape."""
-        return self._with(rows, other, "mul")
-
-    def plus(self, rows: Tensor, other: Tensor) -> Tensor:
-        """What `forward` gives, plus `other` of that shape."""
-        return self._with(rows, other, "add")
-
-    def _after(self, rows: Tensor, function: str) -> Tensor:
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(
-            rows, self._weight, self._bias, function, [], ""
+        flat = rows.reshape(-1, rows.shape[-1])
+        inputs = np.zeros((whole(len(flat)), flat.shape[1]), np.float32)
+        inputs[: len(flat)] = flat.numpy()
+        outputs = np.empty((len(inputs), self._linear.biases.shape[1]), np.float32)
+        factors, taken = np.ones(len(inputs), np.float32), np.zeros(1, np.int64)
+        together(
+            torch.get_num_threads(),
+            multiply,
+            self._linear,
+            0,
+            PLAIN,
+            len(flat),
+            inputs,
+            factors,
+            outputs,
+            taken,
         )
-        return result
-
-    def _with(self, rows: Tensor, other: Tensor, operation: str) -> Tensor:
-        result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
-            rows, other, self._weight, self._bias, operation
-        )
-        return result
+        result = torch.from_numpy(outputs)[: len(flat), : self._outputs]
+        return result.reshape(*rows.shape[:-1], self._outputs)
 
 
-def pack(linear: nn.Linear) -> PackedLinear:
-    """The same layer, packed."""
-    return PackedLinear(linear.weight, linear.bias)
+def packed(linear: nn.Linear) -> PackedLinear:
+    """The same layer over panels."""
+    outputs, inputs = linear.weight.shape
+    panels = Linear.zeros(1, outputs, inputs)
+    bias = torch.zeros(outputs) if linear.bias is None else linear.bias.detach()
+    panels.put(0, linear.weight.detach().numpy(), bias.numpy())
+    return PackedLinear(panels, outputs)
 
 
-def pack_together(*linears: nn.Linear) -> PackedLinear:
-    """One layer whose outputs are those of all `linears`, one after the other."""
-    weights: list[Tensor] = [linear.weight for linear in linears]
-    biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
-    if len(biases) not in (0, len(linears)):
-        raise ValueError("some of the layers have a bias and some have none")
-    return PackedLinear(torch.cat(weights), torch.cat(biases) if biases else None)
+def pack(model: nn.Module) -> None:
+    """Exchange the linear layers of `model`, float32 on a CPU, in place.
+
+    A weight that is used elsewhere too, such as the embedding behind a tied output layer, stays
+    there.
+    """
+    for name, layer in list(model.named_modules()):
+        if type(layer) is nn.Linear:
+            model.set_submodule(name, packed(layer))

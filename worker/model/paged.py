@@ -1,7 +1,7 @@
-"""A transformers model over our paged KV: the model code is theirs, the attention is ours."""
+"""A model over paged KV, and that of transformers: the code is theirs, the attention is ours."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -60,21 +60,22 @@ class PagedStep(NamedTuple):
         )
 
 
-class PagedModel:
-    """Args: `model`, whose attention is `paged_attention`; its `spec`; the `attention` to use."""
+class PagedModel(Protocol):
+    """A model over paged KV.
 
-    def __init__(self, model: nn.Module, spec: ModelSpec, attention: AttentionBackend) -> None:
-        self.spec = spec
-        self._model = model
-        self._attention = attention
-        parameter = next(model.parameters())
-        self.device, self.dtype = parameter.device, parameter.dtype
+    Attributes:
+        spec: of it.
+        device: where it computes.
+        dtype: that it computes in.
+    """
+
+    spec: ModelSpec
+    device: torch.device
+    dtype: torch.dtype
 
     def warm_up(self, kv: list[LayerKV]) -> None:
         """Do now what the first `forward` over `kv` would take long for."""
-        self._attention.warm_up(kv)
 
-    @torch.inference_mode()
     def forward(self, batch: PagedBatch, kv: list[LayerKV]) -> Tensor:
         """One step: writes the KV of the batch's new tokens.
 
@@ -85,6 +86,29 @@ class PagedModel:
         Returns:
             Logits [R, vocab_size] float32, a row for each of `batch.sample_rows`.
         """
+        ...
+
+
+class TransformersModel:
+    """A `PagedModel` whose code is that of transformers.
+
+    Args: `model`, whose attention is `paged_attention`; its `spec`; the `attention` to use.
+    """
+
+    def __init__(self, model: nn.Module, spec: ModelSpec, attention: AttentionBackend) -> None:
+        self.spec = spec
+        self._model = model
+        self._attention = attention
+        parameter = next(model.parameters())
+        self.device, self.dtype = parameter.device, parameter.dtype
+
+    def warm_up(self, kv: list[LayerKV]) -> None:
+        """See `PagedModel.warm_up`."""
+        self._attention.warm_up(kv)
+
+    @torch.inference_mode()
+    def forward(self, batch: PagedBatch, kv: list[LayerKV]) -> Tensor:
+        """See `PagedModel.forward`."""
         output = self._model(
             input_ids=batch.token_ids[None],
             position_ids=batch.positions[None],

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from worker.attention.base import PagedBatch
-from worker.kv.format import by_name
+from worker.kv.format import KVFormat, by_name
 from worker.model.paged import PagedModel
 
 _BLOCK_SIZE = 4
 _TABLE = (2, 0, 1)
 _CHUNKS = (7, 5)
+_EXACT = by_name("none")
 
 
 @torch.inference_mode()
@@ -26,12 +27,12 @@ def own_logits(model: Any) -> Tensor:
     return logits.float()
 
 
-def paged_logits(model: PagedModel) -> Tensor:
-    """The same over paged KV in format `none`."""
+def paged_logits(model: PagedModel, kv_format: KVFormat = _EXACT) -> Tensor:
+    """The same over paged KV."""
     prompt = _prompt(model.spec.vocab_size, model.device)
     table = torch.tensor(_TABLE, device=model.device)
     shape = model.spec.kv_shape(_BLOCK_SIZE)
-    kv = by_name("none").allocate(shape, len(_TABLE), model.device, model.dtype)
+    kv = kv_format.allocate(shape, len(_TABLE), model.device, model.dtype)
     logits, done = [], 0
     for new in _CHUNKS:
         positions = torch.arange(done, done + new, device=model.device)
