@@ -66,6 +66,7 @@ def chat(
     top_p: options.TopP = None,
     top_k: options.TopK = None,
     seed: options.Seed = None,
+    priority: options.Priority = 0,
     tenant: options.Tenant = None,
     salt: options.Salt = None,
     gateway: options.Gateway = DEFAULT_ADDRESS,
@@ -78,6 +79,7 @@ def chat(
         top_p=top_p,
         top_k=top_k,
         seed=seed,
+        priority=priority,
         tenant=tenant,
         salt=salt,
     )

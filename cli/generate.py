@@ -26,6 +26,7 @@ def generate(
     top_k: options.TopK = None,
     seed: options.Seed = None,
     stop: options.Stop = None,
+    priority: options.Priority = 0,
     tenant: options.Tenant = None,
     salt: options.Salt = None,
     timeout: options.Timeout = None,
@@ -42,6 +43,7 @@ def generate(
         top_k=top_k,
         seed=seed,
         stop=stop,
+        priority=priority,
         tenant=tenant,
         salt=salt,
     )

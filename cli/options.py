@@ -37,6 +37,12 @@ Seed = Annotated[
     int | None, typer.Option(min=0, max=2**64 - 1, help="Equal seeds give equal answers.")
 ]
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")]
+Priority = Annotated[
+    int,
+    typer.Option(
+        min=-(2**31), max=2**31 - 1, help="Higher goes first where requests wait; 0 is normal."
+    ),
+]
 Tenant = Annotated[str | None, typer.Option(help="Share cached context with this tenant alone.")]
 Salt = Annotated[str | None, typer.Option(help="Share cached context with this salt alone.")]
 Host = Annotated[str, typer.Option(help="The interface to listen on.")]

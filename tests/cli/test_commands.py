@@ -28,6 +28,23 @@ def test_generate_sends_what_it_is_told(ask: Run, gateway: GatewayDouble) -> Non
     assert (request.stopping.max_tokens, list(request.stopping.stop)) == (5, ["a", "b"])
 
 
+@pytest.mark.parametrize("command", [["generate", "hi"], ["chat"]])
+def test_priorities_are_sent_as_far_as_the_contract_has_them(
+    ask: Run, gateway: GatewayDouble, command: list[str]
+) -> None:
+    for priority in ("-2147483648", "2147483647"):
+        assert ask(*command, "--priority", priority, input="hi\n").exit_code == 0
+        assert gateway.requests[-1].priority == int(priority)
+    assert ask(*command, input="hi\n").exit_code == 0
+    assert gateway.requests[-1].priority == 0
+    asked = len(gateway.requests)
+    for priority in ("-2147483649", "2147483648", "urgent"):
+        refused = ask(*command, "--priority", priority, input="hi\n")
+        assert refused.exit_code == 2
+        assert "--priority" in refused.stderr
+    assert len(gateway.requests) == asked
+
+
 def test_generate_is_greedy_unless_told_otherwise(ask: Run, gateway: GatewayDouble) -> None:
     ask("generate", "hi")
     ask("generate", "hi", "--temperature", "1")
