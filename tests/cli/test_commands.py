@@ -4,7 +4,7 @@ import json
 
 import grpc
 import pytest
-from radixgate.v1.generate_pb2 import GenerateResponse, Started
+from radixgate.v1.generate_pb2 import GenerateResponse, Scope, Started
 
 from tests.cli.conftest import Run
 from tests.contract.gateway_double import GatewayDouble, Hang, answer
@@ -81,7 +81,13 @@ def test_failures_have_their_exit_code_and_message(
 ) -> None:
     gateway.script = [(code, "[what] was found")]
     gateway.unary_error = (code, "[what] was found")
-    for command in (["generate", "hi"], ["explain", "hi"], ["workers"]):
+    for command in (
+        ["generate", "hi"],
+        ["explain", "hi"],
+        ["workers"],
+        ["pin", "hi"],
+        ["unpin", "hi"],
+    ):
         result = ask(*command)
         assert result.exit_code == exit_code
         assert "error: [what] was found" in result.stderr
@@ -122,6 +128,33 @@ def test_explain(ask: Run, gateway: GatewayDouble) -> None:
     assert "w0 holds 64 of 100 tokens." in result.stdout
     found = json.loads(ask("explain", "hi", "--json").stdout)
     assert [candidate["chosen"] for candidate in found["candidates"]] == [True, False]
+
+
+def test_pin_says_where_and_how_much_is_kept(ask: Run, gateway: GatewayDouble) -> None:
+    arguments = "--ttl 60 --tenant t --salt s --model m"
+    result = ask("pin", "-", *arguments.split(), input="two\nlines")
+    assert result.exit_code == 0
+    headers, _, row, *_ = result.stdout.splitlines()
+    assert headers.split() == ["worker", "prompt", "tokens", "kept", "seconds"]
+    assert row.split() == ["w0", "100", "96", "60"]
+    found = json.loads(ask("pin", "hi", "--json").stdout)
+    assert found == {"worker": "w0", "prompt_tokens": 100, "pinned_tokens": 96}
+    told, plain = gateway.requests
+    assert (told.prompt.generate.text, told.ttl_seconds) == ("two\nlines", 60)
+    assert told.prompt.generate.model == "m"
+    assert told.prompt.generate.scope == Scope(tenant="t", salt="s")
+    assert plain.ttl_seconds == 3600
+    for ttl in ("0", "604801", "nan"):
+        assert ask("pin", "hi", "--ttl", ttl).exit_code == 2
+    assert len(gateway.requests) == 2
+
+
+def test_unpin_says_where(ask: Run, gateway: GatewayDouble) -> None:
+    result = ask("unpin", "hi", "--tenant", "t")
+    assert result.exit_code == 0
+    assert result.stdout == "w0 keeps it no longer\nw1 keeps it no longer\n"
+    assert gateway.requests[0].prompt.generate.scope.tenant == "t"
+    assert json.loads(ask("unpin", "hi", "--json").stdout) == {"workers": ["w0", "w1"]}
 
 
 def test_chat_keeps_the_conversation(ask: Run, gateway: GatewayDouble) -> None:

@@ -20,6 +20,7 @@ from radixgate.v1.gateway_pb2 import (
     ModelInfo,
     RouteResponse,
     Trust,
+    UnpinResponse,
     WorkerInfo,
 )
 from radixgate.v1.gateway_pb2_grpc import GatewayServicer, add_GatewayServicer_to_server
@@ -27,6 +28,7 @@ from radixgate.v1.generate_pb2 import (
     FINISH_REASON_STOP,
     Finished,
     GenerateResponse,
+    Pinned,
     Started,
     Tokens,
 )
@@ -108,6 +110,14 @@ class GatewayDouble(GatewayServicer):
             candidates=[best, other],
             reason="w0 holds 64 of 100 tokens.",
         )
+
+    def Pin(self, request: Any, context: Any) -> Pinned:
+        self._note(request, context)
+        return Pinned(worker="w0", prompt_tokens=100, pinned_tokens=96)
+
+    def Unpin(self, request: Any, context: Any) -> UnpinResponse:
+        self._note(request, context)
+        return UnpinResponse(workers=["w0", "w1"])
 
     def ListWorkers(self, request: Any, context: Any) -> ListWorkersResponse:
         self._note(request, context)

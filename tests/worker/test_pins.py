@@ -111,6 +111,15 @@ async def test_a_time_out_of_range_is_refused(config: WorkerConfig, ttl: float) 
         assert "ttl_seconds" in (wrong.details() or "")
 
 
+async def test_a_prompt_that_fills_no_block_is_refused(config: WorkerConfig) -> None:
+    async with serve(config) as (_, stub):
+        short = await refusal(stub.Pin(PinPrompt(prompt=prompt(3, 15), ttl_seconds=60)))
+        assert short.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "15 tokens fill no block of 16" in (short.details() or "")
+        pinned = await stub.Pin(PinPrompt(prompt=prompt(3, 16), ttl_seconds=60))
+        assert pinned.pinned_tokens == 16
+
+
 async def test_shares_reach_the_memory(config: WorkerConfig) -> None:
     config = replace(config, tenant_shares="small:0-0.5", eviction="cost")
     async with serve(config) as (_, stub):

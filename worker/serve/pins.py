@@ -1,6 +1,7 @@
 """Pins on the wire: a prompt is computed as far as it is not cached, then kept.
 
-Codes: as in `worker.serve.admission`; RESOURCE_EXHAUSTED when pins hold all that they may;
+Codes: as in `worker.serve.admission`; INVALID_ARGUMENT for a prompt that fills no block too;
+RESOURCE_EXHAUSTED when pins hold all that they may;
 DEADLINE_EXCEEDED when the caller's deadline passed; INTERNAL when the engine failed.
 """
 
@@ -39,13 +40,20 @@ class Pinner:
         with invalid_argument():
             check_ttl(message.ttl_seconds)
         request = self._admit(message.prompt)
+        whole = request.prompt_tokens // self._block_size * self._block_size
+        if not whole:
+            raise RefusedError(
+                StatusCode.INVALID_ARGUMENT,
+                f"prompt: {request.prompt_tokens} tokens fill no block of {self._block_size}, and "
+                "whole blocks are kept; pin a longer prompt",
+            )
 
         def keep(core: EngineCore) -> int:
             return core.pin(core.tokens(request), message.ttl_seconds)
 
         # NOTE: first, so that what may not be pinned is not computed, and what is there stays.
         pinned = await self._ask(keep)
-        if pinned < request.prompt_tokens // self._block_size * self._block_size:
+        if pinned < whole:
             await self._compute(request, seconds)
             pinned = await self._ask(keep)
         return Pinned(
