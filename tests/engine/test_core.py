@@ -292,6 +292,19 @@ def test_load_and_metrics_tell_the_state() -> None:
     assert load.fragmentation == pytest.approx(1 - 8 / 24)
 
 
+def test_a_pin_whose_time_has_passed_is_not_counted() -> None:
+    clock = Clock()
+    bench = Bench(clock=clock)
+    prompt = request([1] * 3 * BLOCK)
+    bench.add(prompt)
+    bench.run()
+    bench.core.pin(bench.core.tokens(prompt), ttl=5)
+    for now, pinned in ((4.9, 3), (5.0, 0)):
+        clock.now = now
+        assert bench.core.load().kv.pinned_blocks == pinned
+        assert bench.metric("kv_blocks", state="pinned") == pinned
+
+
 def test_rates_and_regret_are_measured() -> None:
     bench = Bench(num_blocks=12, token_budget=40)
     for prompt in ([1] * 40, [2] * 40, [1] * 40):

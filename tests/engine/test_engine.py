@@ -11,7 +11,7 @@ from threading import get_ident
 import pytest
 from torch import Tensor
 
-from tests.engine.toys import STRIDE, Bench, expected, request, toy_forward
+from tests.engine.toys import BLOCK, STRIDE, Bench, Clock, expected, request, toy_forward
 from worker.attention.base import PagedBatch
 from worker.engine.engine import Engine
 from worker.engine.events import Event, Failed, Finished, Output, Started
@@ -118,6 +118,19 @@ async def test_integrity_is_checked_when_idle(monkeypatch: pytest.MonkeyPatch) -
     async with running(bench) as engine:
         await events(engine, request([1]))
         assert await asyncio.to_thread(checked.wait, 10)
+
+
+async def test_pins_end_while_the_engine_is_idle() -> None:
+    clock = Clock()
+    bench, prompt = Bench(clock=clock), request([1] * BLOCK)
+    async with running(bench) as engine, asyncio.timeout(10):
+        await events(engine, prompt)
+        pin = engine.ask(lambda core: core.pin(core.tokens(prompt), ttl=5))
+        assert await asyncio.wrap_future(pin) == BLOCK
+        for now, pinned in ((4.0, 1), (5.0, 0)):
+            clock.now = now
+            while engine.load.kv.pinned_blocks != pinned:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
 
 async def test_requests_that_go_away_at_any_moment_leave_nothing_behind() -> None:

@@ -1,5 +1,6 @@
 """Pins at a worker, over gRPC with a tiny model: kept through floods, bounded, ended by time."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from radixgate.v1.worker_pb2 import PinPrompt, UnpinPrompt
 from radixgate.v1.worker_pb2_grpc import WorkerStub
 
 from tests.worker.test_worker import KV_BYTES, serve
-from worker.main import WorkerConfig
+from worker.main import Worker, WorkerConfig
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +45,13 @@ async def flood(stub: WorkerStub) -> None:
         await cached(stub, prompt(first))
 
 
+async def until_pinned(running: Worker, blocks: int) -> None:
+    """The load is taken after an answer, not before it."""
+    async with asyncio.timeout(20):
+        while running.engine.load.kv.pinned_blocks != blocks:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
 async def refusal(call: grpc.aio.Call) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
@@ -54,7 +62,7 @@ async def test_a_pin_computes_what_is_missing_and_keeps_it(config: WorkerConfig)
     async with serve(config) as (running, stub):
         pinned = await stub.Pin(PinPrompt(prompt=prompt(3), ttl_seconds=60))
         assert pinned == Pinned(worker="w1", prompt_tokens=100, pinned_tokens=96)
-        assert running.engine.load.kv.pinned_blocks == 6
+        await until_pinned(running, 6)
         await flood(stub)
         assert await cached(stub, prompt(3)) == 96
         await stub.Unpin(UnpinPrompt(prompt=prompt(3)))

@@ -154,7 +154,8 @@ class EngineCore:
         return events
 
     def load(self) -> EngineLoad:
-        """The state now; also in the metrics from here on."""
+        """The state now, without pins whose time has passed; also in the metrics from here on."""
+        self._manager.expire(self._clock())
         load = EngineLoad(
             waiting=len(self._scheduler.waiting),
             running=len(self._scheduler.running),

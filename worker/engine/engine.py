@@ -25,7 +25,8 @@ from worker.kv.pins import PinRefusedError
 
 _log = logging.getLogger(__name__)
 
-# Integrity is checked once after being idle for so long, to be in nobody's way.
+# Being idle, the load is taken again so often, since pins end by themselves. Integrity is checked
+# the first time, when it is in nobody's way.
 _IDLE_SECONDS = 0.5
 
 Sink = Callable[[Event], None]
@@ -42,7 +43,7 @@ class Engine:
         on_failure: called there once when the engine has broken.
 
     Attributes:
-        load: after the last step; readable by any thread.
+        load: after the last step, or newer; readable by any thread.
     """
 
     def __init__(
@@ -122,23 +123,24 @@ class Engine:
 
     def _receive(self) -> bool:
         """Do what the inbox asks, waiting while there is nothing to compute; False to stop."""
-        heard = checked = False
+        stale = checked = False
         while True:
             idle = self._core.idle
-            if heard and self._inbox.empty():
-                self.load = self._core.load()
+            if stale and self._inbox.empty():
+                self.load, stale = self._core.load(), False
             try:
-                command = self._inbox.get(block=idle, timeout=None if checked else _IDLE_SECONDS)
+                command = self._inbox.get(block=idle, timeout=_IDLE_SECONDS)
             except Empty:
                 if not idle:
                     return True
-                self._core.check_integrity()
-                checked = True
+                if not checked:
+                    self._core.check_integrity()
+                stale = checked = True
                 continue
             if command is None:
                 return False
             command()
-            heard = True
+            stale = True
 
     def _answer(self, question: Callable[[EngineCore], Answer], future: Future[Answer]) -> None:
         if not future.set_running_or_notify_cancel():
