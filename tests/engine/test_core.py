@@ -292,6 +292,40 @@ def test_load_and_metrics_tell_the_state() -> None:
     assert load.fragmentation == pytest.approx(1 - 8 / 24)
 
 
+def test_what_is_not_counted_is_in_no_metric_of_requests() -> None:
+    """However it ends: by itself, failed, cancelled or expired."""
+
+    def forward(batch: PagedBatch) -> Tensor:
+        return toy_forward(batch) * (math.nan if 66 in batch.token_ids else 1)
+
+    clock = Clock()
+    bench = Bench(forward=forward, clock=clock)
+    done = bench.add(request([1] * 8, 2, counted=False))
+    bench.core.cancel(bench.add(request([2], counted=False)))
+    bench.run()
+    bad = bench.add(request([66], counted=False))
+    bench.run()
+    late = bench.add(request([3], counted=False), deadline=1.0)
+    clock.now = 1.0
+    bench.step()
+    assert bench.finished(done)
+    assert bench.failed(bad)
+    assert bench.expired(late)
+    counts = [
+        sample
+        for metric in bench.registry.collect()
+        for sample in metric.samples
+        if sample.name.endswith(("_count", "requests_total", "prompt_tokens_total"))
+    ]
+    assert len(counts) == 5 + 5 + 4, "histograms, outcomes, sources"
+    assert not [sample for sample in counts if sample.value]
+    assert bench.metric("computed_tokens_total", kind="prefill") == 9
+    bench.add(request([1] * 8))
+    bench.run()
+    assert bench.metric("prompt_tokens_total", source="cached") == 8
+    assert bench.metric("requests_total", outcome="length") == 1
+
+
 def test_a_pin_whose_time_has_passed_is_not_counted() -> None:
     clock = Clock()
     bench = Bench(clock=clock)

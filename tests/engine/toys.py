@@ -62,6 +62,7 @@ def request(
     stop_token_ids: Iterable[int] = (),
     sampling: SamplingParams = GREEDY,
     priority: int = 0,
+    counted: bool = True,
 ) -> Request:
     return Request(
         request_id="test",
@@ -72,6 +73,7 @@ def request(
         stop=stop,
         stop_token_ids=frozenset(stop_token_ids),
         priority=priority,
+        counted=counted,
     )
 
 

@@ -1,6 +1,8 @@
 """Pins at a worker, over gRPC with a tiny model: kept through floods, bounded, ended by time."""
 
 import asyncio
+import socket
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +70,21 @@ async def test_a_pin_computes_what_is_missing_and_keeps_it(config: WorkerConfig)
         await stub.Unpin(UnpinPrompt(prompt=prompt(3)))
         await flood(stub)
         assert await cached(stub, prompt(3)) == 0
+
+
+async def test_a_pin_is_no_request_in_the_metrics(config: WorkerConfig) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with serve(replace(config, metrics_port=port)) as (_, stub):
+        await stub.Pin(PinPrompt(prompt=prompt(3), ttl_seconds=60))
+        assert await cached(stub, prompt(3)) == 96
+        url = f"http://127.0.0.1:{port}/metrics"
+        page = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+    assert 'radixgate_worker_prompt_tokens_total{source="cached"} 96.0' in page
+    assert 'radixgate_worker_prompt_tokens_total{source="new"} 4.0' in page
+    assert 'radixgate_worker_requests_total{outcome="length"} 1.0' in page
+    assert "radixgate_worker_time_to_first_token_seconds_count 1.0" in page
 
 
 async def test_a_pin_ends_by_itself(config: WorkerConfig) -> None:

@@ -78,6 +78,7 @@ class EngineCore:
         self._tokenizer = tokenizer
         self._config = config
         self._metrics = metrics
+        self._uncounted = EngineMetrics.unread()
         self._clock = clock
         self._device = device
         self._scheduler = Scheduler(manager, config.max_running, config.token_budget)
@@ -108,7 +109,7 @@ class EngineCore:
             self._remove(sequence)
             # NOTE: whoever waited until its deadline gives up at the same moment.
             late = sequence.deadline <= self._clock()
-            self._metrics.ended("expired" if late else "cancelled")
+            self._metrics_of(sequence).ended("expired" if late else "cancelled")
 
     def pin(self, tokens: Tokens, ttl: float) -> int:
         """Keep what is cached of `tokens` for `ttl` seconds; raises as `KVManager.pin`."""
@@ -182,7 +183,7 @@ class EngineCore:
         late = [each for each in self._sequences.values() if each.deadline <= now]
         for sequence in late:
             self._remove(sequence)
-            self._metrics.ended("expired")
+            self._metrics_of(sequence).ended("expired")
         return [(sequence.order, _expired(sequence, now)) for sequence in late]
 
     def _start(self, sequence: Sequence, now: float) -> Started:
@@ -190,7 +191,7 @@ class EngineCore:
         cached, misses = sequence.kv.cached, sequence.kv.misses
         sequence.reuse = Reuse(cached, misses)
         sequence.times.started = now
-        self._metrics.started(now - sequence.times.arrived, cached, misses)
+        self._metrics_of(sequence).started(now - sequence.times.arrived, cached, misses)
         return Started(sequence.request.prompt_tokens, cached)
 
     def _advance(self, chunk: Chunk, logits: Tensor) -> list[tuple[Ticket, Event]]:
@@ -215,19 +216,22 @@ class EngineCore:
         events = sequence.append(token, now)
         if before is None:
             assert times.started is not None
-            self._metrics.first_token(now - times.arrived, now - times.started)
+            self._metrics_of(sequence).first_token(now - times.arrived, now - times.started)
         else:
-            self._metrics.next_token(now - before)
+            self._metrics_of(sequence).next_token(now - before)
             self._rates.gap(now - before)
         if isinstance(events[-1], Finished):
-            self._metrics.finished(events[-1])
+            self._metrics_of(sequence).finished(events[-1])
             self._remove(sequence)
         return [(sequence.order, event) for event in events]
 
     def _fail(self, sequence: Sequence, error: Exception) -> tuple[Ticket, Failed]:
-        self._metrics.ended("failed")
+        self._metrics_of(sequence).ended("failed")
         self._remove(sequence)
         return sequence.order, Failed(f"the engine failed: {type(error).__name__}: {error}")
+
+    def _metrics_of(self, sequence: Sequence) -> EngineMetrics:
+        return self._metrics if sequence.request.counted else self._uncounted
 
     def _remove(self, sequence: Sequence) -> None:
         self._scheduler.remove(sequence)

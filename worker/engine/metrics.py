@@ -76,6 +76,11 @@ class EngineMetrics:
         for kind in ("prefill", "decode"):
             self._computed.labels(kind)
 
+    @classmethod
+    def unread(cls) -> "EngineMetrics":
+        """Metrics that nobody reads, for what shall not be counted."""
+        return cls(CollectorRegistry(), bytes_per_block=0)
+
     def started(self, queue_seconds: float, cached_tokens: int, misses: Misses) -> None:
         """A request was scheduled for the first time."""
         self._queue.observe(queue_seconds)

@@ -32,6 +32,7 @@ class Request:
         stop: generation ends before the first of these strings to be completed.
         stop_token_ids: generation ends at any of these, end-of-sequence tokens included.
         priority: higher goes first.
+        counted: in the metrics of requests; False when no client waits for it.
     """
 
     request_id: str
@@ -43,6 +44,7 @@ class Request:
     stop_token_ids: frozenset[int] = frozenset()
     tenant: str = ""
     priority: int = 0
+    counted: bool = True
 
     @property
     def prompt_tokens(self) -> int:

@@ -7,6 +7,7 @@ DEADLINE_EXCEEDED when the caller's deadline passed; INTERNAL when the engine fa
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from grpc import StatusCode
 from radixgate.limits import check_ttl
@@ -81,7 +82,8 @@ class Pinner:
         least = GenerateRequest()
         least.CopyFrom(prompt)
         least.stopping.CopyFrom(Stopping(max_tokens=1, ignore_eos=True))
-        return self._served.admit(least)
+        # NOTE: nobody reads its token, so hit rate and TTFT would tell what no client sees.
+        return replace(self._served.admit(least), counted=False)
 
     async def _ask(self, question: Callable[[EngineCore], Answer]) -> Answer:
         try:
