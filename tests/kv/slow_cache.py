@@ -26,13 +26,16 @@ class Held:
 class SlowCache:
     """Each cached prefix of whole blocks is a key of `left`: the tick when it was last in use.
 
-    Each seed is a tenant; `guaranteed` and `maximum` are in blocks. `policy` is "lru" or "cost".
+    Each seed is a tenant; what is guaranteed and the maxima are in blocks, of all blocks and of the
+    `pin_limit` that pins may hold. `policy` is "lru" or "cost".
     """
 
     num_blocks: int
     block_size: int
     guaranteed: dict[int, int]
     maximum: dict[int, int]
+    pin_guaranteed: dict[int, int]
+    pin_maximum: dict[int, int]
     pin_limit: int
     waiting_limit: int
     policy: str
@@ -207,7 +210,13 @@ class SlowCache:
         """Tokens that are pinned; None when there are too many."""
         blocks, matched = len(ids) // self.block_size, self.matched(seed, ids)
         held = self.prefixes(seed, ids, matched)
-        if len(self.pinned() | held) + blocks - matched > self.pin_limit:
+        pins = {
+            other: sum(other == whose for whose, _ in self.pinned() | held)
+            for other in self.pin_guaranteed
+        }
+        pins[seed] += blocks - matched
+        kept = sum(max(pins[other], self.pin_guaranteed[other]) for other in pins if other != seed)
+        if pins[seed] > self.pin_maximum[seed] or pins[seed] + kept > self.pin_limit:
             return None
         self.pins[self.prefix(seed, ids, blocks)] = Held(held, until)
         return matched * self.block_size

@@ -82,6 +82,8 @@ class ManagerMachine(RuleBasedStateMachine):
             BLOCK,
             guaranteed={1: 3, 2: 0},
             maximum={1: 8, 2: 10},
+            pin_guaranteed={1: 1, 2: 0},
+            pin_maximum={1: 4, 2: 5},
             pin_limit=5,
             waiting_limit=4,
             policy=self.policy,
@@ -153,7 +155,8 @@ class ManagerMachine(RuleBasedStateMachine):
         self.slow.expire(self.now)
         pinned = self.slow.pin(seed, ids, self.now + ttl)
         if pinned is None:
-            with pytest.raises(PinRefusedError, match="may hold 5"):
+            who = "tenant '1'" if seed == 1 else "tenants without a share"
+            with pytest.raises(PinRefusedError, match=f"pins of {who} hold . blocks and may hold"):
                 self.manager.pin(tokens, self.now, ttl)
         else:
             assert self.manager.pin(tokens, self.now, ttl) == pinned
@@ -232,6 +235,7 @@ class ManagerMachine(RuleBasedStateMachine):
         assert stats.free_blocks == self.slow.free()
         running, pinned = self.slow.run_over(), self.slow.pinned()
         assert stats.pinned_blocks == len(pinned - running)
+        assert len(pinned) + max(0, 1 - sum(seed == 1 for seed, _ in pinned)) <= 5
         assert stats.cached_blocks == len(set(self.slow.left) - running - pinned)
         idle = stats.free_blocks + stats.cached_blocks + stats.pinned_blocks
         assert idle + stats.running_blocks == BLOCKS
@@ -414,6 +418,43 @@ def test_guarantees_must_leave_something_for_everyone() -> None:
     shares = {"a": Share(0.5), "b": Share(0.5)}
     with pytest.raises(ValueError, match=r"10 of 10 KV blocks are guaranteed.*none for '\*'"):
         KVManager(10, BLOCK, STRIDE, KvEvents(nullcontext()), MemoryPolicy(shares=shares))
+
+
+def test_a_tenant_can_always_pin_what_it_is_guaranteed_of_the_pins() -> None:
+    shares = {"1": Share(0.2), "2": Share(0.0, 0.5), "3": Share(0.2)}
+    policy = MemoryPolicy(shares=shares, pin_share=0.5)
+    manager = KVManager(40, BLOCK, STRIDE, KvEvents(nullcontext()), policy)
+
+    def pinned(seed: int) -> int:
+        """Blocks of as many pins of one block as a tenant gets."""
+        for first in range(40):
+            run(manager, [first] * BLOCK, seed)
+            try:
+                manager.pin(tokens_of(seed, [first] * BLOCK), now=0, ttl=1)
+            except PinRefusedError:
+                return first
+        raise AssertionError("pins are not bounded")
+
+    assert pinned(2) == 10, "its maximum, of 20 for pins"
+    assert pinned(9) == 20 - 10 - 4 - 4, "tenants without a share have what is left"
+    assert pinned(9) == 20 - 10 - 4 - 4, "and nothing more"
+    assert (pinned(1), pinned(3)) == (4, 4)
+
+
+def test_who_is_refused_a_pin_is_told_of_its_own(manager: KVManager) -> None:
+    with pytest.raises(
+        PinRefusedError, match=r"needs 3 more; pins of all tenants hold 0 .* hold 2; unpin .*pin-sh"
+    ):
+        manager.pin(tokens_of(1, [1] * 6), now=0, ttl=9)
+    shared = KVManager(BLOCKS, BLOCK, STRIDE, KvEvents(nullcontext()), memory("lru"))
+    run(shared, [1, 1], seed=2)
+    shared.pin(tokens_of(2, [1, 1]), now=0, ttl=9)
+    with pytest.raises(PinRefusedError, match=r"of tenant '1' hold 0 blocks and may hold 4; unpin"):
+        shared.pin(tokens_of(1, [1] * 10), now=0, ttl=9)
+    with pytest.raises(
+        PinRefusedError, match=r"without a share hold 1 .* hold 4; the next of them ends in 7"
+    ):
+        shared.pin(tokens_of(2, [1] * 10), now=2, ttl=9)
 
 
 def test_stride_must_be_whole_blocks() -> None:

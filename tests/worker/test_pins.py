@@ -105,7 +105,7 @@ async def test_pins_are_bounded_and_their_error_says_by_what(config: WorkerConfi
         full = await refusal(stub.Pin(PinPrompt(prompt=prompt(200), ttl_seconds=60)))
         assert full.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         details = full.details() or ""
-        assert "6 blocks needs 6 more; pins hold 6 blocks and may hold 8" in details
+        assert "6 blocks needs 6 more; pins of all tenants hold 6 blocks and may hold 8" in details
         assert "--pin-share" in details
         assert running.engine.load.kv.running_blocks == computed
         again = await stub.Pin(PinPrompt(prompt=prompt(3), ttl_seconds=60))

@@ -1,8 +1,9 @@
 """Who has how much of the KV memory, and how much of it may go for whom."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from worker.kv.node import Hold
 from worker.kv.queue import LeafQueue
 from worker.kv.shares import OTHERS, Share
 
@@ -15,6 +16,7 @@ class Account:
         guaranteed, maximum: of its share, in blocks.
         blocks: its own, cached ones and those private to its sequences.
         evictable: blocks of them that may go.
+        held: blocks of them by every `Hold` that they have.
         leaves: where they may go from now, a queue for each class of the policy.
     """
 
@@ -23,6 +25,7 @@ class Account:
     leaves: list[LeafQueue]
     blocks: int = 0
     evictable: int = 0
+    held: list[int] = field(default_factory=lambda: [0] * len(Hold))
 
     def spare(self, asker: "Account") -> int:
         """Its blocks that may go for a sequence of `asker`."""
@@ -48,7 +51,7 @@ class Accounts:
     """
 
     def __init__(self, num_blocks: int, shares: Mapping[str, Share], classes: int) -> None:
-        self._num_blocks = num_blocks
+        self.num_blocks = num_blocks
         self._by_tenant = {
             tenant: Account(
                 int(share.guaranteed * num_blocks),
@@ -72,10 +75,16 @@ class Accounts:
         """The account of a tenant."""
         return self._by_tenant.get(tenant) or self._by_tenant[OTHERS]
 
+    def whose(self, tenant: str) -> str:
+        """Whom the account of a tenant is of, in the words of messages."""
+        if len(self._by_tenant) == 1:
+            return "all tenants"
+        return f"tenant {tenant!r}" if tenant in self._by_tenant else "tenants without a share"
+
     def capacity(self, account: Account) -> int:
         """Blocks that one sequence can always get when it is alone."""
         others = sum(other.guaranteed for other in self if other is not account)
-        return min(account.maximum, self._num_blocks - others)
+        return min(account.maximum, self.num_blocks - others)
 
     def evictable_for(self, account: Account) -> int:
         """Blocks that may go for a sequence of `account`."""

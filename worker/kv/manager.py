@@ -110,7 +110,9 @@ class KVManager:
         self._pool = BlockPool(num_blocks, block_size)
         self._accounts = Accounts(num_blocks, policy.shares, eviction.classes)
         self._tree = RadixTree(block_size, stride, self._accounts, eviction)
-        self._pins = Pins(self._tree, block_size, int(policy.pin_share * num_blocks))
+        self._pins = Pins(
+            self._tree, self._accounts, block_size, int(policy.pin_share * num_blocks)
+        )
         self._waiting = Waiting(self._tree, int(policy.waiting_share * num_blocks))
         self._events = events
         self._regret = Regret(_REGRET_MEMORY * (num_blocks * block_size // stride + 1), stride)
@@ -148,7 +150,7 @@ class KVManager:
         `now` is on the clock of `expire`. See `Pins.pin`.
 
         Raises:
-            PinRefusedError: pins may not hold all of `tokens`; nothing has changed.
+            PinRefusedError: its tenant may not pin all of `tokens`; nothing has changed.
         """
         self._pins.expire(now)
         return self._pins.pin(tokens, now, ttl)
@@ -177,7 +179,7 @@ class KVManager:
         """
         most = self.capacity(tokens.tenant)
         if final_length > most:
-            whose = f" for tenant {tokens.tenant!r}" if most < self.max_tokens else ""
+            whose = f" for {self._accounts.whose(tokens.tenant)}" if most < self.max_tokens else ""
             raise ValueError(
                 f"a sequence of up to {final_length} tokens was asked for; "
                 f"the KV memory holds {most}{whose}"

@@ -1,16 +1,22 @@
-"""Pins: cached prefixes that stay until a time, by a caller's wish."""
+"""Pins: cached prefixes that stay until a time, by a caller's wish.
+
+They may hold a part of the memory, and those of a tenant its share of that part: what others are
+guaranteed of it is kept for their pins, and nobody has more than its maximum of it. So no tenant
+can keep another from pinning what it is guaranteed.
+"""
 
 from dataclasses import dataclass
 
 from radixgate.prefix import TOKEN_BYTES
 
+from worker.kv.account import Account, Accounts
 from worker.kv.node import Hold, Node
 from worker.kv.radix import RadixTree
 from worker.kv.tokens import Tokens
 
 
 class PinRefusedError(Exception):
-    """The prefix would take more of the KV memory than pins may have."""
+    """The prefix would take more of the KV memory than pins of its tenant may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +30,14 @@ class Pins:
 
     Args:
         tree: that holds the prefixes.
+        accounts: of the tree.
         block_size: of its blocks.
         limit: blocks that all pins together may hold.
     """
 
-    def __init__(self, tree: RadixTree, block_size: int, limit: int) -> None:
+    def __init__(self, tree: RadixTree, accounts: Accounts, block_size: int, limit: int) -> None:
         self._tree = tree
+        self._accounts = accounts
         self._block_size = block_size
         self._limit = limit
         self._pins: dict[tuple[int, bytes], _Pin] = {}
@@ -46,11 +54,10 @@ class Pins:
             PinRefusedError: there is no room for a pin of all of `tokens`; nothing has changed.
         """
         match = self._tree.match(tokens)
-        blocks = len(tokens) // self._block_size
-        wanted = blocks - len(match.blocks) + match.missing(Hold.PINNED)
-        pinned = self._tree.held[Hold.PINNED]
-        if pinned + wanted > self._limit:
-            raise PinRefusedError(self._refusal(blocks, wanted, pinned, now))
+        wanted = len(tokens) // self._block_size - len(match.blocks) + match.missing(Hold.PINNED)
+        account = self._accounts.of(tokens.tenant)
+        if account.held[Hold.PINNED] + wanted > self._room(account):
+            raise PinRefusedError(self._refusal(tokens, wanted, now))
         key, before = self._key(tokens), self._pins.get(self._key(tokens))
         self._pins[key] = _Pin(self._tree.lock(tokens, match, Hold.PINNED), now + ttl)
         if before:
@@ -71,6 +78,19 @@ class Pins:
         key = min(self._pins, key=lambda key: self._pins[key].until, default=None)
         return key is not None and self._drop(key)
 
+    def _room(self, account: Account) -> int:
+        """Blocks that pins of `account` may hold now, those that they hold included."""
+        others = sum(
+            max(self._part(other.guaranteed), other.held[Hold.PINNED])
+            for other in self._accounts
+            if other is not account
+        )
+        return min(self._part(account.maximum), self._limit - others)
+
+    def _part(self, blocks: int) -> int:
+        """What a share of so many blocks is of the memory that pins may hold."""
+        return blocks * self._limit // self._accounts.num_blocks
+
     def _drop(self, key: tuple[int, bytes]) -> bool:
         pin = self._pins.pop(key, None)
         if pin is None:
@@ -82,10 +102,13 @@ class Pins:
         whole = len(tokens) // self._block_size * self._block_size
         return tokens.seed, bytes(tokens.packed[: whole * TOKEN_BYTES])
 
-    def _refusal(self, blocks: int, wanted: int, pinned: int, now: float) -> str:
-        soonest = min((pin.until for pin in self._pins.values()), default=None)
-        ends = f"; the next pin ends in {soonest - now:.0f} s" if soonest is not None else ""
+    def _refusal(self, tokens: Tokens, wanted: int, now: float) -> str:
+        account = self._accounts.of(tokens.tenant)
+        own = [pin.until for pin in self._pins.values() if pin.node.account is account]
+        ends = f"; the next of them ends in {min(own) - now:.0f} s" if own else ""
         return (
-            f"a pin of {blocks} blocks needs {wanted} more; pins hold {pinned} blocks and may hold "
-            f"{self._limit}{ends}; unpin something, pin less, or allow more (--pin-share)"
+            f"a pin of {len(tokens) // self._block_size} blocks needs {wanted} more; pins of "
+            f"{self._accounts.whose(tokens.tenant)} hold {account.held[Hold.PINNED]} blocks and "
+            f"may hold {self._room(account)}{ends}; unpin something, pin less, or allow more "
+            "(--pin-share, --tenant-shares)"
         )

@@ -76,13 +76,12 @@ class RadixTree:
     Args:
         block_size: tokens in a block.
         stride: tokens between boundaries, whole blocks.
-        accounts: whose blocks the tree's are; it books what enters and leaves `evictable`.
+        accounts: whose blocks the tree's are; it books their `evictable` and `held`.
         policy: what goes first.
 
     Attributes:
         num_blocks: in the tree.
         in_state: blocks by their first `Hold`; those that nobody holds are not in it.
-        held: blocks by every `Hold` that they have.
     """
 
     def __init__(self, block_size: int, stride: int, accounts: Accounts, policy: Policy) -> None:
@@ -90,7 +89,6 @@ class RadixTree:
             raise ValueError(f"stride {stride} is not a multiple of block size {block_size}")
         self.num_blocks = 0
         self.in_state = [0] * len(Hold)
-        self.held = [0] * len(Hold)
         self._block_bytes = block_size * TOKEN_BYTES
         self._boundary_blocks = stride // block_size
         self._accounts = accounts
@@ -102,6 +100,10 @@ class RadixTree:
     def num_evictable(self) -> int:
         """Blocks that nobody holds."""
         return self.num_blocks - sum(self.in_state)
+
+    def held(self, hold: Hold) -> int:
+        """Blocks that have this `Hold`, whatever others they have."""
+        return sum(account.held[hold] for account in self._accounts)
 
     def match(self, tokens: Tokens) -> Match:
         """The longest cached prefix of whole blocks of `tokens`. Changes nothing."""
@@ -244,10 +246,11 @@ class RadixTree:
         assert self.num_blocks == sum(len(node.blocks) for node in nodes)
         for hold in Hold:
             assert self.in_state[hold] == sum(len(n.blocks) for n in nodes if n.hold == hold)
-            assert self.held[hold] == sum(len(n.blocks) for n in nodes if n.holds[hold])
         for account in self._accounts:
             own = [node for node in nodes if node.account is account]
             assert account.evictable == sum(len(n.blocks) for n in own if n.hold is None)
+            for hold in Hold:
+                assert account.held[hold] == sum(len(n.blocks) for n in own if n.holds[hold])
             queued = sum(node.queue in account.leaves for node in own)
             assert queued == sum(map(len, account.leaves)), "a queue has a node that is gone"
         for node in nodes:
@@ -319,7 +322,7 @@ class RadixTree:
         size = sign * len(node.blocks)
         for hold in Hold:
             if node.holds[hold]:
-                self.held[hold] += size
+                node.account.held[hold] += size
         state = node.hold
         if state is None:
             node.account.evictable += size

@@ -16,7 +16,7 @@ class Waiting:
     def protect(self, tokens: Tokens) -> None:
         """Keep the cached prefix of `tokens`; as it was before when it now exceeds the bound."""
         match = self._tree.match(tokens)
-        if self._tree.held[Hold.WAITING] + match.missing(Hold.WAITING) > self._limit:
+        if self._tree.held(Hold.WAITING) + match.missing(Hold.WAITING) > self._limit:
             return
         before = self._nodes.get(tokens)
         self._nodes[tokens] = self._tree.lock(tokens, match, Hold.WAITING)
