@@ -58,6 +58,12 @@ Redis = Annotated[
         "--redis", metavar="URL", help="The Redis of all gateways; without it, an embedded one."
     ),
 ]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE", help="What computes: cpu, cuda, cuda:N, or auto: a GPU if there is one."
+    ),
+]
 KvFormat = Annotated[
     str,
     typer.Option(

@@ -27,6 +27,7 @@ from worker.kv.manager import KVManager
 from worker.kv.memory import MemoryPolicy
 from worker.kv.policy import POLICIES
 from worker.kv.shares import parse_shares
+from worker.model.device import choose_device, look
 from worker.model.directory import open_directory
 from worker.model.loader import load_model
 from worker.model.paged import PagedModel
@@ -58,6 +59,7 @@ class WorkerConfig:
         advertise: address at which gateways reach this worker; None: `host:port`.
         gateways: addresses to report to, tried in turn; none: a worker on its own.
         worker_id: None: the advertised address.
+        device: to compute on, see `worker.model.device.choose_device`.
         kv_format: see `worker.kv.format.by_name`.
         kv_format_layers: exceptions to it; none: "".
         kv_memory: bytes for KV.
@@ -82,6 +84,7 @@ class WorkerConfig:
     advertise: str | None = None
     gateways: tuple[str, ...] = ()
     worker_id: str | None = None
+    device: str = "auto"
     kv_format: str = "none"
     kv_format_layers: str = ""
     kv_memory: int = 512 * 1024 * 1024
@@ -162,6 +165,11 @@ async def worker(config: WorkerConfig) -> AsyncIterator[Worker]:
             running = await _assemble(config, stack)
         except (OSError, ValueError) as error:
             raise ConfigError(str(error)) from error
+        except torch.OutOfMemoryError as error:
+            raise ConfigError(
+                f"the model and {config.kv_memory} bytes of KV do not fit on device "
+                f"{config.device!r}; give less to KV (--kv-memory) or take another: {error}"
+            ) from error
         yield running
 
 
@@ -223,7 +231,8 @@ def _build_engine(
     if config.threads:
         torch.set_num_threads(config.threads)
     kv_format = by_name(config.kv_format, config.kv_format_layers)
-    model = load_model(config.model, torch.device("cpu"))
+    model = load_model(config.model, choose_device(config.device, look()))
+    _log.info("model %s: computed on %s in %s", model.spec.name, model.device, model.dtype)
     tokenizer_json = open_directory(config.model).tokenizer.read_bytes()
     shape = model.spec.kv_shape(config.block_size)
     at_least = config.stride // config.block_size + 1

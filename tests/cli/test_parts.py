@@ -59,6 +59,12 @@ def test_a_worker_with_an_unknown_kv_format(run: Run, tiny_llama: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_worker_on_a_gpu_that_is_not_there(run: Run, tiny_llama: Path) -> None:
+    arguments = ["worker", "--model", str(tiny_llama), "--device", "cuda:99"]
+    assert_refused(run, arguments, "device 'cuda:99' was asked for", "or take cpu")
+
+
+@pytest.mark.slow
 def test_a_worker_with_half_a_model(run: Run, tiny_llama: Path, tmp_path: Path) -> None:
     half = shutil.copytree(tiny_llama, tmp_path / "half")
     weights = half / "model.safetensors"

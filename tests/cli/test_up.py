@@ -25,7 +25,8 @@ class Fleet:
     def __init__(self, model: Path, home: Path, port: int) -> None:
         self.address = f"127.0.0.1:{port}"
         self.said = home / "up.log"
-        options = f"up --model {model} --port {port} --workers 2 --threads 1 --kv-memory 8MiB"
+        options = f"up --model {model} --port {port} --workers 2 --threads 1 --kv-memory 8MiB "
+        options += "--device cpu"
         with self.said.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "cli.main", *options.split()],

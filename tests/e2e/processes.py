@@ -138,10 +138,11 @@ class Fleet:
     def worker(
         self, name: str, model: Path, gateways: Sequence[int], *options: str, log: str = ""
     ) -> Process:
-        """A worker that reports to the gateways at those ports; `log` where ids are equal."""
+        """A worker on the CPU, reporting to those gateways' ports; `log` where ids are equal."""
         addresses = ",".join(f"127.0.0.1:{port}" for port in gateways)
         command = _radixgate("worker", "--model", str(model), "--gateway", addresses)
-        command += ["--worker-id", name, "--port", str(free_port()), "--threads", "1", *options]
+        command += ["--worker-id", name, "--port", str(free_port())]
+        command += ["--device", "cpu", "--threads", "1", *options]
         return self._add(log or f"worker-{name}", command, "worker ready on ")
 
     def stop(self) -> None:

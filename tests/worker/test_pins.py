@@ -23,7 +23,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def config(tiny_llama: Path) -> WorkerConfig:
     """16 blocks of 16 tokens, of which pins may hold 8."""
-    return WorkerConfig(tiny_llama, kv_memory=KV_BYTES, threads=1, worker_id="w1", pin_share=0.5)
+    return WorkerConfig(
+        tiny_llama, device="cpu", kv_memory=KV_BYTES, threads=1, worker_id="w1", pin_share=0.5
+    )
 
 
 def prompt(first: int, length: int = 100, tenant: str = "") -> GenerateRequest:

@@ -112,7 +112,9 @@ async def all_is_given_back(running: Worker) -> None:
 
 @pytest.fixture
 def config(tiny_llama: Path) -> WorkerConfig:
-    return WorkerConfig(tiny_llama, kv_memory=KV_BYTES, threads=1, max_running=6, token_budget=48)
+    return WorkerConfig(
+        tiny_llama, device="cpu", kv_memory=KV_BYTES, threads=1, max_running=6, token_budget=48
+    )
 
 
 async def test_memory_returns_to_its_level_whatever_clients_do(config: WorkerConfig) -> None:
@@ -147,7 +149,7 @@ async def test_who_does_not_read_stands_in_nobodys_way(config: WorkerConfig) -> 
 async def test_a_deadline_ends_a_request_that_waits_computes_or_generates(
     config: WorkerConfig,
 ) -> None:
-    roomy = WorkerConfig(config.model, kv_memory=8 * KV_BYTES, max_running=1)
+    roomy = WorkerConfig(config.model, device="cpu", kv_memory=8 * KV_BYTES, max_running=1)
     async with serve(roomy) as (running, stub):
         # So long that no machine is done with it in time.
         generating = aiter(stub.Generate(ask([5] * 20, 1900), timeout=0.4))

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+import torch
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from radixgate.namespace import Namespace
 from radixgate.prefix import boundary_hashes, pack_tokens, unpack_hashes
@@ -62,7 +63,7 @@ async def collect(stub: WorkerStub, request: GenerateRequest) -> list[GenerateRe
 
 @pytest.fixture
 def config(tiny_llama: Path) -> WorkerConfig:
-    return WorkerConfig(tiny_llama, kv_memory=KV_BYTES, threads=1, worker_id="w1")
+    return WorkerConfig(tiny_llama, device="cpu", kv_memory=KV_BYTES, threads=1, worker_id="w1")
 
 
 async def test_a_stream_is_started_tokens_finished_and_the_second_is_cached(
@@ -281,9 +282,35 @@ async def test_formats_of_layers_are_on_the_card_and_in_the_budget(config: Worke
     assert card.kv_bytes == card.num_blocks * KV_BYTES // 16 * (exact + int8) // (2 * exact)
 
 
+async def test_the_dtype_of_the_model_is_that_of_its_kv(
+    config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where models are computed in bfloat16."""
+    monkeypatch.setattr("worker.model.loader.choose_dtype", lambda *_: torch.bfloat16)
+    async with serve(config) as (_, stub):
+        card: ModelCard = await stub.Describe(DescribeRequest())
+        *_, last = await collect(stub, generation())
+    assert (card.num_blocks, card.kv_bytes) == (2 * 16, KV_BYTES)
+    assert last.finished.output_tokens == 8
+
+
+async def test_a_device_without_memory_is_a_config_error(
+    config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("worker.main.load_model", full)
+    with pytest.raises(ConfigError, match=rf"{KV_BYTES} bytes of KV .*--kv-memory.* 2.00 GiB"):
+        async with worker(config):
+            pass
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
+        ({"device": "cuda:99"}, "device 'cuda:99' was asked for, but torch"),
+        ({"device": "tpu"}, "device 'tpu' is unknown"),
         ({"model": Path("/nowhere")}, "/nowhere does not exist"),
         ({"kv_memory": 1000}, "at least 5 blocks"),
         ({"kv_format": "int3"}, "int3"),
@@ -305,7 +332,7 @@ import logging, sys
 from pathlib import Path
 from worker.main import WorkerConfig, run_worker
 logging.basicConfig(level=logging.INFO)
-run_worker(WorkerConfig(Path(sys.argv[1]), threads=1))
+run_worker(WorkerConfig(Path(sys.argv[1]), device="cpu", threads=1))
 """
 
 

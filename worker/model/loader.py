@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 from worker.attention.default import default_attention
 from worker.model.architecture import kv_shape, read_config, unsupported
 from worker.model.compiled import CompiledModel, OtherKindError
+from worker.model.device import choose_dtype
 from worker.model.directory import CONFIG, ModelDirectory, ModelError, open_directory
 from worker.model.fingerprint import fingerprint
 from worker.model.paged import (
@@ -36,20 +37,21 @@ AttentionInterface.register(ATTENTION_NAME, paged_attention)
 
 
 def load_model(
-    directory: Path, device: torch.device, dtype: torch.dtype = torch.float32
+    directory: Path, device: torch.device, dtype: torch.dtype | None = None
 ) -> PagedModel:
     """Load, check and prove a model; nothing is fetched from anywhere.
 
     Args:
         directory: Hugging Face config, tokenizer and safetensors.
         device: to compute on.
-        dtype: to compute in: float32, or float16 or bfloat16, which a CPU computes more slowly.
+        dtype: to compute in: float32, float16 or bfloat16; None: see `choose_dtype`.
 
     Raises:
         ModelError: the directory is missing or incomplete, or the architecture is not supported.
     """
     files = open_directory(directory)
     config = read_config(files.path / CONFIG)
+    dtype = dtype or choose_dtype(device, config.dtype)
     model = _load(directory, config, device, dtype)
     spec, expected = _spec(files, model), own_logits(model)
     if device.type == "cpu" and dtype == torch.float32:

@@ -1,5 +1,6 @@
 """A model over paged KV, and that of transformers: the code is theirs, the attention is ours."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -101,6 +102,9 @@ class TransformersModel:
         self._attention = attention
         parameter = next(model.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
+        on_gpu = self.device.type == "cuda"
+        # NOTE: Triton launches on the current device, and every thread has a current device.
+        self._current = torch.cuda.device(self.device) if on_gpu else nullcontext()
 
     def warm_up(self, kv: list[LayerKV]) -> None:
         """See `PagedModel.warm_up`."""
@@ -109,13 +113,14 @@ class TransformersModel:
     @torch.inference_mode()
     def forward(self, batch: PagedBatch, kv: list[LayerKV]) -> Tensor:
         """See `PagedModel.forward`."""
-        output = self._model(
-            input_ids=batch.token_ids[None],
-            position_ids=batch.positions[None],
-            use_cache=False,
-            logits_to_keep=batch.sample_rows,
-            paged=PagedStep(batch, kv, self._attention),
-        )
+        with self._current:
+            output = self._model(
+                input_ids=batch.token_ids[None],
+                position_ids=batch.positions[None],
+                use_cache=False,
+                logits_to_keep=batch.sample_rows,
+                paged=PagedStep(batch, kv, self._attention),
+            )
         logits: Tensor = output.logits[0]
         return logits.float()
 
