@@ -28,7 +28,7 @@ from worker.kv.memory import MemoryPolicy
 from worker.kv.policy import POLICIES
 from worker.kv.shares import parse_shares
 from worker.model.device import choose_device, look
-from worker.model.directory import open_directory
+from worker.model.directory import TOKENIZER
 from worker.model.loader import load_model
 from worker.model.paged import PagedModel
 from worker.report import Reporter
@@ -233,7 +233,7 @@ def _build_engine(
     kv_format = by_name(config.kv_format, config.kv_format_layers)
     model = load_model(config.model, choose_device(config.device, look()))
     _log.info("model %s: computed on %s in %s", model.spec.name, model.device, model.dtype)
-    tokenizer_json = open_directory(config.model).tokenizer.read_bytes()
+    tokenizer_json = (config.model / TOKENIZER).read_bytes()
     shape = model.spec.kv_shape(config.block_size)
     at_least = config.stride // config.block_size + 1
     num_blocks = kv_format.blocks_in(config.kv_memory, shape, model.dtype, at_least)

@@ -158,7 +158,7 @@ async def idle(running: Worker) -> None:
     async with asyncio.timeout(20):
         while running.engine.load.running or running.engine.load.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-    assert running.engine.in_flight == 0
+    assert not running.engine._sinks
     assert running.engine.load.kv.running_blocks == 0
 
 

@@ -65,11 +65,6 @@ class Engine:
         self._failure: Failed | None = None
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
-    @property
-    def in_flight(self) -> int:
-        """Requests that have been submitted and have not ended."""
-        return len(self._sinks)
-
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

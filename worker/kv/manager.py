@@ -52,11 +52,6 @@ class SequenceKV:
     misses: Misses
     _node: Node | None = field(repr=False)
 
-    @property
-    def is_open(self) -> bool:
-        """False after `close`."""
-        return self._node is not None
-
 
 @dataclass(frozen=True, slots=True)
 class KVStats:
