@@ -108,6 +108,7 @@ def test_what_is_not_of_that_kind_is_left_to_transformers(
     with caplog.at_level(logging.INFO):
         model = load_model(path, CPU)
     assert isinstance(model, TransformersModel)
+    assert not any(isinstance(module, nn.Linear) for module in model.module.modules())
     assert "are not compiled" in caplog.text
     theirs: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     torch.testing.assert_close(paged_logits(model), own_logits(theirs), atol=1e-3, rtol=1e-3)

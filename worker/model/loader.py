@@ -19,6 +19,7 @@ from worker.model.compiled import CompiledModel, OtherKindError
 from worker.model.device import choose_dtype
 from worker.model.directory import CONFIG, ModelDirectory, ModelError, open_directory
 from worker.model.fingerprint import fingerprint
+from worker.model.packed import pack
 from worker.model.paged import (
     ATTENTION_NAME,
     ModelSpec,
@@ -61,6 +62,7 @@ def load_model(
         except (OtherKindError, ModelError) as error:
             _log.info("the layers of %s are not compiled: %s", spec.name, error)
             model = _load(directory, config, device, dtype)
+            pack(model)
         else:
             return compiled
     model.set_attn_implementation(ATTENTION_NAME)

@@ -93,14 +93,17 @@ class PagedModel(Protocol):
 class TransformersModel:
     """A `PagedModel` whose code is that of transformers.
 
-    Args: `model`, whose attention is `paged_attention`; its `spec`; the `attention` to use.
+    Args:
+        module: whose attention is `paged_attention`.
+        spec: of it.
+        attention: to use.
     """
 
-    def __init__(self, model: nn.Module, spec: ModelSpec, attention: AttentionBackend) -> None:
+    def __init__(self, module: nn.Module, spec: ModelSpec, attention: AttentionBackend) -> None:
         self.spec = spec
-        self._model = model
+        self.module = module
         self._attention = attention
-        parameter = next(model.parameters())
+        parameter = next(module.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         on_gpu = self.device.type == "cuda"
         # NOTE: Triton launches on the current device, and every thread has a current device.
@@ -114,7 +117,7 @@ class TransformersModel:
     def forward(self, batch: PagedBatch, kv: list[LayerKV]) -> Tensor:
         """See `PagedModel.forward`."""
         with self._current:
-            output = self._model(
+            output = self.module(
                 input_ids=batch.token_ids[None],
                 position_ids=batch.positions[None],
                 use_cache=False,
