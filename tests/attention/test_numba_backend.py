@@ -1,6 +1,5 @@
 """The compiled backend against naive float64 attention over the same stored rows."""
 
-import logging
 from collections.abc import Iterator
 
 import pytest
@@ -116,15 +115,3 @@ def test_without_numba_torch_is_the_default(
     monkeypatch.setitem(__import__("sys").modules, "worker.attention.numba_backend", None)
     assert isinstance(default_attention(CPU, torch.float32), TorchAttention)
     assert "computed by torch" in caplog.text
-
-
-def test_a_cache_that_cannot_be_written_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse() -> None:
-        raise RuntimeError("no locator available")
-
-    monkeypatch.setattr(kernels.attend, "enable_caching", refuse)
-    with caplog.at_level(logging.WARNING):
-        NumbaAttention()
-    assert "no locator available" in caplog.text

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core.caching import FunctionCache
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    UserProvidedCacheLocator,
+)
 from radixgate.home import radixgate_home
 
 _config: Any = numba.config
@@ -34,8 +38,16 @@ def keep(*functions: Any) -> None:
         _config.CACHE_DIR = before
 
 
+class _Place(CompileResultCacheImpl):
+    """The folder that is configured; others are not named after the sources."""
+
+    _locator_classes = [UserProvidedCacheLocator]  # noqa: RUF012
+
+
 class _Cache(FunctionCache):
     """What `numba.njit(cache=True)` has, but that does without when the disk is full."""
+
+    _impl_class = _Place
 
     def save_overload(self, signature: Any, data: Any) -> None:
         try:
