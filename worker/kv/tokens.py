@@ -31,6 +31,7 @@ class Tokens:
         self.packed = bytearray()
         self.hashes: list[PrefixHash] = []
         self.contents: list[PrefixHash] = []
+        self._stride_bytes = stride * TOKEN_BYTES
         self._hasher = PrefixHasher(stride, seed)
         self._content_hasher = PrefixHasher(stride, Namespace("", tenant=tenant).seed())
 
@@ -54,8 +55,12 @@ class Tokens:
         if len(packed) % TOKEN_BYTES:
             raise ValueError(f"token ids: {len(packed)} bytes is not a multiple of {TOKEN_BYTES}")
         self.packed += packed
-        self.hashes += self._hasher.update(packed)
-        self.contents += self._content_hasher.update(packed)
+        hashed = len(self.hashes) * self._stride_bytes
+        if len(self.packed) - hashed >= self._stride_bytes:
+            whole = len(self.packed) // self._stride_bytes * self._stride_bytes
+            passed = bytes(self.packed[hashed:whole])
+            self.hashes += self._hasher.update(passed)
+            self.contents += self._content_hasher.update(passed)
 
     def ids(self, start: int = 0, stop: int | None = None) -> list[int]:
         """The token ids at positions [start, stop), to the end when `stop` is None."""
