@@ -57,7 +57,7 @@ class Machine:
             ]
             starts.append(len(ids))
         most = max(len(kv.blocks) for _, kv, _ in rows)
-        tables = [kv.blocks + [0] * (most - len(kv.blocks)) for _, kv, _ in rows]
+        tables = [[*kv.blocks, *[0] * (most - len(kv.blocks))] for _, kv, _ in rows]
         batch = PagedBatch(
             token_ids=torch.tensor(ids),
             positions=torch.tensor(positions),

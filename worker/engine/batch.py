@@ -1,6 +1,7 @@
 """From the scheduler's chunks to the tensors of one step."""
 
 from array import array
+from itertools import chain
 
 import numpy as np
 import torch
@@ -47,13 +48,12 @@ def _kv(sequence: Sequence) -> SequenceKV:
     return sequence.kv
 
 
-def _tables(blocks: list[list[int]]) -> NDArray[np.int64]:
+def _tables(blocks: "list[array[int]]") -> NDArray[np.int64]:
     """Block tables as rows, zeros behind those that are shorter."""
-    tables = np.zeros((len(blocks), max(map(len, blocks))), np.int64)
-    for row, table in zip(tables, blocks, strict=True):
-        # NOTE: several times faster than numpy's own way through a list.
-        row[: len(table)] = array("q", table)
-    return tables
+    most = max(map(len, blocks))
+    zeros = array("q", [0]) * most
+    padded = chain.from_iterable((table, zeros[len(table) :]) for table in blocks)
+    return np.frombuffer(bytearray().join(padded), np.int64).reshape(-1, most)
 
 
 def _token_ids(chunks: list[Chunk]) -> Tensor:

@@ -15,6 +15,7 @@ A sequence's table is shared blocks first, which are the tree's and never change
                                               stored
 """
 
+from array import array
 from dataclasses import dataclass, field
 
 from worker.kv.account import Account, Accounts
@@ -39,14 +40,14 @@ class SequenceKV:
     """The KV of one sequence, from `open` to `close`. Only the manager changes it.
 
     Attributes:
-        blocks: the block table; position p is in blocks[p // block_size] at p % block_size.
+        blocks: the block table, int64; position p is in blocks[p // block_size] at p % block_size.
         stored: tokens whose KV is there. May be all of them (fully cached): then the last one is
             computed again for its logits, but not written.
         cached: tokens that were there at `open`.
         misses: why the others were not.
     """
 
-    blocks: list[int]
+    blocks: "array[int]"
     stored: int
     cached: int
     misses: Misses
@@ -195,15 +196,15 @@ class KVManager:
             False when there are not enough; then only waiting sequences may have lost protection.
         """
         assert kv._node
-        account = kv._node.account
         wanted = self._pool.blocks_for(length) - len(kv.blocks)
         if wanted <= 0:
             return True
+        account = kv._node.account
         while wanted > self._pool.num_free + self._accounts.evictable_for(account):
             alone = len(self._open) == 1
             if not (self._give_up_one() if alone else self._waiting.give_up_one()):
                 return False
-        kv.blocks += self._take(wanted, account)
+        kv.blocks.extend(self._take(wanted, account))
         return True
 
     def yields(self, kv: SequenceKV, asker: SequenceKV) -> bool:
@@ -220,19 +221,10 @@ class KVManager:
         """
         assert kv._node
         assert kv.stored <= stored <= len(kv.blocks) * self.block_size
-        shared, full = kv._node.end, stored // self.block_size
-        own = kv.blocks[shared:full]
-        kv._node, held, added = self._tree.extend(kv._node, tokens, own)
-        kv.blocks[shared:full] = held
-        duplicates = [mine for mine, tree in zip(own, held, strict=True) if mine != tree]
-        self._pool.free(duplicates)
-        kv._node.account.blocks -= len(duplicates)
-        self._private_tokens += stored - kv.stored - len(own) * self.block_size
+        self._private_tokens += stored - kv.stored
         kv.stored = stored
-        first = full * self.block_size // self._stride - len(added)
-        self._events.stored(added)
-        self._regret.stored(added)
-        self._contents.stored(zip(added, tokens.contents[first:], strict=False))
+        if stored // self.block_size > kv._node.end:
+            self._share(kv, tokens)
 
     def close(self, kv: SequenceKV) -> None:
         """End, cancel or preempt the sequence; what it committed stays cached. Idempotent."""
@@ -243,7 +235,7 @@ class KVManager:
         kv._node.account.blocks -= len(kv.blocks) - shared
         self._private_tokens -= kv.stored - shared * self.block_size
         self._tree.unlock(kv._node, Hold.RUNNING)
-        kv._node, kv.blocks, kv.stored = None, [], 0
+        kv._node, kv.blocks, kv.stored = None, array("q"), 0
         self._open.remove(kv)
 
     def clear(self) -> None:
@@ -297,9 +289,26 @@ class KVManager:
         misses = self._misses(tokens, match)
         node = self._tree.lock(tokens, match, Hold.RUNNING)
         self._waiting.unprotect(tokens)
-        kv = SequenceKV(match.blocks + self._take(wanted, account), cached, cached, misses, node)
+        blocks = array("q", match.blocks + self._take(wanted, account))
+        kv = SequenceKV(blocks, cached, cached, misses, node)
         self._open.add(kv)
         return kv
+
+    def _share(self, kv: SequenceKV, tokens: Tokens) -> None:
+        """Move the private blocks that are full into the tree."""
+        assert kv._node
+        shared, full = kv._node.end, kv.stored // self.block_size
+        own = kv.blocks[shared:full].tolist()
+        kv._node, held, added = self._tree.extend(kv._node, tokens, own)
+        kv.blocks[shared:full] = array("q", held)
+        duplicates = [mine for mine, tree in zip(own, held, strict=True) if mine != tree]
+        self._pool.free(duplicates)
+        kv._node.account.blocks -= len(duplicates)
+        self._private_tokens -= len(own) * self.block_size
+        first = full * self.block_size // self._stride - len(added)
+        self._events.stored(added)
+        self._regret.stored(added)
+        self._contents.stored(zip(added, tokens.contents[first:], strict=False))
 
     def _misses(self, tokens: Tokens, match: Match) -> Misses:
         cached = len(match.blocks) * self.block_size
