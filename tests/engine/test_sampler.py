@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.engine.request import SamplingParams
-from worker.engine.sampler import sample, uniform
+from worker.engine.sampler import Logits, uniform
 
 logits_lists = st.lists(st.floats(-30, 30, allow_nan=False, width=32), min_size=1, max_size=40).map(
     lambda values: torch.tensor(values, dtype=torch.float32)
@@ -23,6 +23,10 @@ params = st.builds(
     top_k=st.integers(0, 50),
     seed=seeds,
 )
+
+
+def sample(logits: torch.Tensor, params: SamplingParams, position: int) -> int:
+    return Logits(logits[None]).sample(0, params, position)
 
 
 def naive(logits: torch.Tensor, params: SamplingParams, position: int) -> set[int]:
@@ -66,6 +70,14 @@ def test_greedy_is_argmax(logits: torch.Tensor) -> None:
     assert sample(logits, SamplingParams(temperature=0), 5) == int(logits.argmax())
 
 
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0, -math.inf]), min_size=7, max_size=7)))
+def test_the_lowest_of_equals_is_the_likeliest_in_each_row(rows: list[list[float]]) -> None:
+    logits = Logits(torch.tensor(rows).reshape(-1, 7))
+    for row, values in enumerate(rows):
+        if max(values) > -math.inf:
+            assert logits.likeliest(row, position=0) == values.index(max(values))
+
+
 @given(logits_lists, seeds, positions)
 def test_top_k_of_one_is_greedy_whatever_the_temperature(
     logits: torch.Tensor, seed: int, position: int
@@ -104,6 +116,14 @@ def test_broken_logits_are_an_error_that_says_where(
 ) -> None:
     with pytest.raises(FloatingPointError, match="position 9"):
         sample(torch.tensor(broken), SamplingParams(temperature), 9)
+
+
+def test_broken_logits_leave_the_other_rows_alone() -> None:
+    logits = Logits(torch.tensor([[0, 1], [math.nan, 3], [5, 4], [-math.inf, math.nan]]))
+    assert [logits.likeliest(row, position=9) for row in (0, 2)] == [1, 0]
+    for row in (1, 3):
+        with pytest.raises(FloatingPointError, match="is nan"):
+            logits.likeliest(row, position=9)
 
 
 def test_infinite_logits_forbid_tokens() -> None:

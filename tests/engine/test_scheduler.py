@@ -68,7 +68,7 @@ class Rig:
                     self.patience[younger] += module.TURN_OF_OLDEST
         for sequence, start, stop, completes in step.chunks:
             assert sequence.kv
-            assert start == sequence.computed < stop <= len(sequence.tokens)
+            assert start == len(sequence.tokens) - sequence.pending < stop <= len(sequence.tokens)
             assert completes == (stop == len(sequence.tokens))
             self.manager.commit(sequence.kv, sequence.tokens, stop)
             if completes:

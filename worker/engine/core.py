@@ -19,7 +19,7 @@ from worker.engine.batch import build_batch
 from worker.engine.events import Event, Expired, Failed, Finished, Started
 from worker.engine.metrics import EngineMetrics
 from worker.engine.request import Request
-from worker.engine.sampler import largest, sample
+from worker.engine.sampler import Logits
 from worker.engine.scheduler import Chunk, Scheduler
 from worker.engine.sequence import Reuse, Sequence, Times
 from worker.engine.stats import EngineLoad, Rates
@@ -141,17 +141,17 @@ class EngineCore:
             if sequence.reuse is None
         ]
         try:
-            logits = self._forward(build_batch(step.chunks, self._manager.block_size, self._device))
+            batch = build_batch(step.chunks, self._manager.block_size, self._device)
+            logits = Logits(self._forward(batch))
         except Exception as error:
             _log.exception("a step failed")
             return events + [self._fail(chunk.sequence, error) for chunk in step.chunks]
 
-        decode = sum(chunk.generates for chunk in step.chunks)
-        prefill = sum(chunk.length for chunk in step.chunks) - decode
-        for chunk, row in zip(step.chunks, logits, strict=True):
-            events += self._advance(chunk, row)
-        self._rates.step(prefill, decode, self._clock() - began)
-        self._metrics.step(prefill, decode, len(step.preempted))
+        now = self._clock()
+        for row, chunk in enumerate(step.chunks):
+            events += self._advance(chunk, logits, row, now)
+        self._rates.step(step.prompt_tokens, step.generations, self._clock() - began)
+        self._metrics.step(step.prompt_tokens, step.generations, len(step.preempted))
         return events
 
     def load(self) -> EngineLoad:
@@ -194,24 +194,26 @@ class EngineCore:
         self._metrics_of(sequence).started(now - sequence.times.arrived, cached, misses)
         return Started(sequence.request.prompt_tokens, cached)
 
-    def _advance(self, chunk: Chunk, logits: Tensor) -> list[tuple[Ticket, Event]]:
+    def _advance(
+        self, chunk: Chunk, logits: Logits, row: int, now: float
+    ) -> list[tuple[Ticket, Event]]:
         """Book what was computed; when it was all, take the next token of the sequence."""
         sequence = chunk.sequence
         assert sequence.kv
         try:
             if chunk.completes:
-                token = sample(logits, sequence.request.sampling, position=chunk.stop)
+                token = logits.sample(row, sequence.request.sampling, position=chunk.stop)
             else:
-                largest(logits, position=chunk.stop)
+                logits.likeliest(row, position=chunk.stop)
         except FloatingPointError as error:
             _log.error("request %r: %s", sequence.request.request_id, error)
             return [self._fail(sequence, error)]
         # NOTE: after a look at the logits, so that KV behind broken ones is never shared.
         self._manager.commit(sequence.kv, sequence.tokens, chunk.stop)
-        return self._append(sequence, token) if chunk.completes else []
+        return self._append(sequence, token, now) if chunk.completes else []
 
-    def _append(self, sequence: Sequence, token: int) -> list[tuple[Ticket, Event]]:
-        now, times = self._clock(), sequence.times
+    def _append(self, sequence: Sequence, token: int, now: float) -> list[tuple[Ticket, Event]]:
+        times = sequence.times
         before = times.last_token
         events = sequence.append(token, now)
         if before is None:

@@ -21,50 +21,70 @@ def uniform(seed: int, position: int) -> float:
     return (digest >> 11) / 2**53
 
 
-def largest(logits: Tensor, position: int) -> int:
-    """The id of the largest of the logits for `position`, the lowest of equals.
-
-    Raises:
-        FloatingPointError: they hold a NaN, or have no finite maximum.
-    """
-    # NOTE: numpy's argmax is many times faster than torch's; it finds a NaN where there is one.
-    index = int(logits.numpy(force=True).argmax())
-    top = float(logits[index])
-    if not math.isfinite(top):
-        raise FloatingPointError(
-            f"the largest of the model's logits for position {position} is {top}"
-        )
-    return index
-
-
-def sample(logits: Tensor, params: SamplingParams, position: int) -> int:
-    """The id of the token at `position`.
-
-    Temperature first, then the `top_k` most likely, then of these the most likely ones whose
-    probabilities sum to `top_p`. Equal logits rank by lower id.
+class Logits:
+    """The logits of one step: scanned once, all rows together, where they are.
 
     Args:
-        logits: [vocab] fp32.
-        params: temperature, cuts and seed.
-        position: of the new token in its sequence, prompt included.
-
-    Raises:
-        FloatingPointError: see `largest`.
+        rows: [R, vocab] fp32, on any device.
     """
-    likeliest = largest(logits, position)
-    if params.temperature == 0:
-        return likeliest
 
-    # NOTE: subtract before dividing, so that no temperature overflows.
-    scaled = (logits.double() - logits[likeliest]) / params.temperature
-    if 0 < params.top_k < len(scaled) or params.top_p < 1:
-        scaled, ids = scaled.sort(descending=True, stable=True)
-        if params.top_k:
-            scaled = scaled[: params.top_k]
-        cumulative = scaled.softmax(0).cumsum(0)
-        kept = 1 + int(torch.searchsorted(cumulative, params.top_p))
-        return int(ids[_inverse(cumulative[:kept], uniform(params.seed, position))])
-    return _inverse(scaled.softmax(0).cumsum(0), uniform(params.seed, position))
+    def __init__(self, rows: Tensor) -> None:
+        self._rows = rows
+        self._likeliest, self._tops = _largest(rows)
+
+    def likeliest(self, row: int, position: int) -> int:
+        """The id of the largest logit of `row`, which is for `position`; the lowest of equals.
+
+        Raises:
+            FloatingPointError: the row holds a NaN, or has no finite maximum.
+        """
+        top = self._tops[row]
+        if not math.isfinite(top):
+            raise FloatingPointError(
+                f"the largest of the model's logits for position {position} is {top}"
+            )
+        return self._likeliest[row]
+
+    def sample(self, row: int, params: SamplingParams, position: int) -> int:
+        """The id of the token at `position`, by the logits of `row`.
+
+        Temperature first, then the `top_k` most likely, then of these the most likely ones whose
+        probabilities sum to `top_p`. Equal logits rank by lower id.
+
+        Args:
+            row: of these logits.
+            params: temperature, cuts and seed.
+            position: of the new token in its sequence, prompt included.
+
+        Raises:
+            FloatingPointError: see `likeliest`.
+        """
+        likeliest = self.likeliest(row, position)
+        if params.temperature == 0:
+            return likeliest
+
+        # NOTE: subtract before dividing, so that no temperature overflows.
+        scaled = (self._rows[row].double() - self._tops[row]) / params.temperature
+        u = uniform(params.seed, position)
+        if 0 < params.top_k < len(scaled) or params.top_p < 1:
+            scaled, ids = scaled.sort(descending=True, stable=True)
+            if params.top_k:
+                scaled = scaled[: params.top_k]
+            cumulative = scaled.softmax(0).cumsum(0)
+            kept = 1 + int(torch.searchsorted(cumulative, params.top_p))
+            return int(ids[_inverse(cumulative[:kept], u)])
+        return _inverse(scaled.softmax(0).cumsum(0), u)
+
+
+def _largest(rows: Tensor) -> tuple[list[int], list[float]]:
+    """Of each row the id of the largest, the lowest of equals, and its value; NaN is largest."""
+    # NOTE: on a CPU numpy's argmax is many times faster than torch's.
+    on_cpu = rows.device.type == "cpu"
+    ids = torch.from_numpy(rows.numpy(force=True).argmax(1)) if on_cpu else rows.argmax(1)
+    tops = rows.gather(1, ids[:, None])[:, 0]
+    # NOTE: together, since each copy from another device waits for it; a double holds every id.
+    found, values = torch.stack((ids.double(), tops.double())).tolist()
+    return [int(token) for token in found], values
 
 
 def _inverse(cumulative: Tensor, u: float) -> int:

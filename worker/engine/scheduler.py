@@ -48,15 +48,21 @@ class Chunk(NamedTuple):
     @property
     def generates(self) -> bool:
         """Whether it is just the newest token of a generation under way."""
-        return self.completes and self.length == 1 and self.sequence.output_tokens > 0
+        one = self.completes and self.length == 1
+        return one and self.stop > self.sequence.request.prompt_tokens
 
 
 class Step(NamedTuple):
-    """What to compute now, and who came in or went back to get there."""
+    """What to compute now, and who came in or went back to get there.
+
+    The chunks have so many tokens: of `generations` one each, and the others of prompts.
+    """
 
     chunks: list[Chunk]
     admitted: list[Sequence]
     preempted: list[Sequence]
+    generations: int
+    prompt_tokens: int
 
 
 class Scheduler:
@@ -106,18 +112,18 @@ class Scheduler:
         """
         plan = _Plan(self._token_budget, beside)
         preempted: list[Sequence] = []
-        for sequence in sorted(self.running, key=lambda each: (each.pending > 1, each.urgency)):
-            if not plan.room(sequence):
-                break
-            while sequence.kv and not self._manager.grow(sequence.kv, len(sequence.tokens)):
+        # NOTE: sorting keeps the order of equals, which is that of urgency.
+        for sequence in sorted(self.running, key=lambda each: each.pending > 1):
+            while sequence.kv and (chunk := plan.offer(sequence)):
+                if self._manager.grow(sequence.kv, len(sequence.tokens)):
+                    plan.add(chunk)
+                    break
                 victim = self._least_urgent(sequence.kv)
                 plan.drop(victim)
                 self._preempt(victim)
                 preempted.append(victim)
-            if sequence.kv:
-                plan.add(sequence)
         admitted = self._admit(plan)
-        return Step(list(plan.chunks.values()), admitted, preempted)
+        return plan.step(admitted, preempted)
 
     def _admit(self, plan: "_Plan") -> list[Sequence]:
         admitted: list[Sequence] = []
@@ -130,7 +136,7 @@ class Scheduler:
                 break
             # NOTE: again, since who was admitted before it may have evicted its prefix.
             self._look_up(sequence)
-            if not plan.room(sequence):
+            if not plan.offer(sequence):
                 break
             sequence.kv = self._manager.open(sequence.tokens, sequence.request.final_length)
             if sequence.kv is None:
@@ -142,7 +148,9 @@ class Scheduler:
             insort(self.running, sequence, key=_urgency)
             self._admissions += 1
             admitted.append(sequence)
-            plan.add(sequence)
+            chunk = plan.offer(sequence)
+            assert chunk
+            plan.add(chunk)
         return admitted
 
     def _in_turn(self) -> Iterator[Sequence]:
@@ -217,7 +225,7 @@ class Scheduler:
 
 
 class _Plan:
-    """The chunks of a step while it is put together, and the tokens left for more.
+    """A step while it is put together, and the tokens left for more.
 
     Args:
         budget: tokens of the step.
@@ -225,38 +233,45 @@ class _Plan:
     """
 
     def __init__(self, budget: int, beside: int | None) -> None:
-        self.chunks: dict[Sequence, Chunk] = {}
+        self._chunks: dict[Sequence, Chunk] = {}
         self.left = budget
         self._beside = budget if beside is None else beside
         self._prompt = 0
         self._generations = 0
 
-    def room(self, sequence: Sequence) -> int:
-        """Tokens of `sequence` that can be computed now."""
-        room = min(self.left, sequence.pending)
-        if sequence.pending > 1 and self._generations:
+    def offer(self, sequence: Sequence) -> Chunk | None:
+        """As much of `sequence` as there is room for now; None when there is none."""
+        pending = sequence.pending
+        room = min(self.left, pending)
+        if pending > 1 and self._generations:
             room = min(room, self._beside - self._prompt)
-        return max(room, 0)
+        if room <= 0:
+            return None
+        start = len(sequence.tokens) - pending
+        return Chunk(sequence, start, start + room, completes=room == pending)
 
-    def add(self, sequence: Sequence) -> None:
-        """Compute as much of `sequence` as there is room for, at least one token."""
-        start, length = sequence.computed, self.room(sequence)
-        assert length
-        chunk = Chunk(sequence, start, start + length, completes=length == sequence.pending)
-        self.chunks[sequence] = chunk
+    def add(self, chunk: Chunk) -> None:
+        """Compute `chunk`, just offered."""
+        self._chunks[chunk.sequence] = chunk
         self._count(chunk, 1)
 
     def drop(self, sequence: Sequence) -> None:
         """Compute nothing of `sequence`; harmless when it is not in the plan."""
-        if sequence in self.chunks:
-            self._count(self.chunks.pop(sequence), -1)
+        if sequence in self._chunks:
+            self._count(self._chunks.pop(sequence), -1)
+
+    def step(self, admitted: list[Sequence], preempted: list[Sequence]) -> Step:
+        """The plan as it is now."""
+        chunks = list(self._chunks.values())
+        return Step(chunks, admitted, preempted, self._generations, self._prompt)
 
     def _count(self, chunk: Chunk, sign: int) -> None:
-        self.left -= sign * chunk.length
+        tokens = sign * chunk.length
+        self.left -= tokens
         if chunk.generates:
-            self._generations += sign
+            self._generations += tokens
         else:
-            self._prompt += sign * chunk.length
+            self._prompt += tokens
 
 
 def _urgency(sequence: Sequence) -> Urgency:

@@ -73,15 +73,10 @@ class Sequence:
         return -self.request.priority, self.order
 
     @property
-    def computed(self) -> int:
-        """Tokens that need not be computed again; never all, since the last gives the next."""
-        stored = self.kv.stored if self.kv else self.cached_hint
-        return min(stored, len(self.tokens) - 1)
-
-    @property
     def pending(self) -> int:
-        """Tokens to compute before the next token comes, at least 1."""
-        return len(self.tokens) - self.computed
+        """Tokens to compute before the next comes; at least 1, since the last gives the next."""
+        stored = self.kv.stored if self.kv else self.cached_hint
+        return max(len(self.tokens) - stored, 1)
 
     @property
     def output_tokens(self) -> int:
@@ -91,7 +86,7 @@ class Sequence:
     @property
     def tokens_left(self) -> int:
         """Tokens that it may still generate."""
-        return self.request.max_tokens - self.output_tokens
+        return self.request.final_length - len(self.tokens)
 
     def append(self, token: int, now: float) -> list[Event]:
         """Take the token just sampled, at time `now`; `Finished` is last when it ends here."""

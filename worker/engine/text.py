@@ -81,6 +81,8 @@ class StopStrings:
 
     def push(self, text: str) -> Piece:
         """The text that is now decided; with `stop` set it is the last."""
+        if not self._stops:
+            return Piece(text)
         self._held += text
         starts = ((self._held.find(stop), stop) for stop in self._stops)
         completed = [(start + len(stop), start, stop) for start, stop in starts if start >= 0]
