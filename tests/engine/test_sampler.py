@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.engine.request import SamplingParams
-from worker.engine.sampler import Logits, uniform
+from worker.engine.sampler import Logits, largest_by_numpy, largest_by_torch, uniform
 
 logits_lists = st.lists(st.floats(-30, 30, allow_nan=False, width=32), min_size=1, max_size=40).map(
     lambda values: torch.tensor(values, dtype=torch.float32)
@@ -70,12 +71,28 @@ def test_greedy_is_argmax(logits: torch.Tensor) -> None:
     assert sample(logits, SamplingParams(temperature=0), 5) == int(logits.argmax())
 
 
-@given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0, -math.inf]), min_size=7, max_size=7)))
-def test_the_lowest_of_equals_is_the_likeliest_in_each_row(rows: list[list[float]]) -> None:
-    logits = Logits(torch.tensor(rows).reshape(-1, 7))
-    for row, values in enumerate(rows):
-        if max(values) > -math.inf:
-            assert logits.likeliest(row, position=0) == values.index(max(values))
+@pytest.mark.parametrize("largest", [largest_by_numpy, largest_by_torch])
+@given(
+    rows=st.lists(
+        st.lists(
+            st.sampled_from([0.0, 1.0, 16777217.0, math.inf, -math.inf, math.nan]),
+            min_size=7,
+            max_size=7,
+        )
+    )
+)
+def test_the_largest_of_each_row_is_the_first_that_nothing_exceeds(
+    largest: Callable[[torch.Tensor], tuple[list[int], list[float]]], rows: list[list[float]]
+) -> None:
+    ids, values = largest(torch.tensor(rows).reshape(-1, 7))
+    assert len(ids) == len(values) == len(rows)
+    for token, value, row in zip(ids, values, rows, strict=True):
+        if any(map(math.isnan, row)):
+            assert math.isnan(value)
+            assert math.isnan(row[token])
+        else:
+            assert token == row.index(max(row))
+            assert value == torch.tensor(row[token])
 
 
 @given(logits_lists, seeds, positions)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from worker.attention.base import PagedBatch
 from worker.engine.batch import build_batch
-from worker.engine.events import Event, Expired, Failed, Finished, Started
+from worker.engine.events import Event, Expired, Failed, Started
 from worker.engine.metrics import EngineMetrics
 from worker.engine.request import Request
 from worker.engine.sampler import Logits
@@ -215,17 +215,18 @@ class EngineCore:
     def _append(self, sequence: Sequence, token: int, now: float) -> list[tuple[Ticket, Event]]:
         times = sequence.times
         before = times.last_token
-        events = sequence.append(token, now)
+        output, finished = sequence.append(token, now)
         if before is None:
             assert times.started is not None
             self._metrics_of(sequence).first_token(now - times.arrived, now - times.started)
         else:
             self._metrics_of(sequence).next_token(now - before)
             self._rates.gap(now - before)
-        if isinstance(events[-1], Finished):
-            self._metrics_of(sequence).finished(events[-1])
-            self._remove(sequence)
-        return [(sequence.order, event) for event in events]
+        if finished is None:
+            return [(sequence.order, output)]
+        self._metrics_of(sequence).finished(finished)
+        self._remove(sequence)
+        return [(sequence.order, output), (sequence.order, finished)]
 
     def _fail(self, sequence: Sequence, error: Exception) -> tuple[Ticket, Failed]:
         self._metrics_of(sequence).ended("failed")

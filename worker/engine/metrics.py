@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from worker.engine.events import Finished
+from worker.engine.histogram import BufferedHistogram
 from worker.engine.stats import EngineLoad
 from worker.kv.misses import Misses
 
@@ -49,8 +50,11 @@ class EngineMetrics:
         self._ttft = histogram(
             "time_to_first_token_seconds", "Arrival to first token", _WAIT_SECONDS
         )
-        self._itl = histogram(
-            "inter_token_latency_seconds", "Between two tokens of a sequence", _ITL_SECONDS
+        self._itl = BufferedHistogram(
+            "radixgate_worker_inter_token_latency_seconds",
+            "Between two tokens of a sequence",
+            registry,
+            _ITL_SECONDS,
         )
         self._throughput = histogram(
             "request_tokens_per_second",

@@ -1,6 +1,7 @@
 """A request as the engine takes it: every value validated and resolved, no defaults left open."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import TOKEN_BYTES
@@ -19,7 +20,7 @@ class SamplingParams:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
     """One generation.
 
@@ -46,12 +47,12 @@ class Request:
     priority: int = 0
     counted: bool = True
 
-    @property
+    @cached_property
     def prompt_tokens(self) -> int:
         """Number of tokens in the prompt."""
         return len(self.prompt) // TOKEN_BYTES
 
-    @property
+    @cached_property
     def final_length(self) -> int:
         """Tokens of prompt and output when it ends at `max_tokens`."""
         return self.prompt_tokens + self.max_tokens

@@ -48,8 +48,8 @@ class Chunk(NamedTuple):
     @property
     def generates(self) -> bool:
         """Whether it is just the newest token of a generation under way."""
-        one = self.completes and self.length == 1
-        return one and self.stop > self.sequence.request.prompt_tokens
+        single = self.completes and self.length == 1
+        return single and self.stop > self.sequence.request.prompt_tokens
 
 
 class Step(NamedTuple):
@@ -248,7 +248,7 @@ class _Plan:
         if room <= 0:
             return None
         start = len(sequence.tokens) - pending
-        return Chunk(sequence, start, start + room, completes=room == pending)
+        return Chunk(sequence, start, start + room, room == pending)
 
     def add(self, chunk: Chunk) -> None:
         """Compute `chunk`, just offered."""

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from worker.engine.events import Event, Finished, FinishReason, Output
+from worker.engine.events import Finished, FinishReason, Output
 from worker.engine.request import Request
 from worker.engine.text import Piece, TextStream
 from worker.kv.manager import SequenceKV
@@ -88,12 +88,13 @@ class Sequence:
         """Tokens that it may still generate."""
         return self.request.final_length - len(self.tokens)
 
-    def append(self, token: int, now: float) -> list[Event]:
-        """Take the token just sampled, at time `now`; `Finished` is last when it ends here."""
+    def append(self, token: int, now: float) -> tuple[Output, Finished | None]:
+        """Take the token just sampled, at time `now`; `Finished` when it ends here."""
         self.tokens.append(token)
-        self.times.last_token = now
-        if self.times.first_token is None:
-            self.times.first_token = now
+        times = self.times
+        times.last_token = now
+        if times.first_token is None:
+            times.first_token = now
 
         if token in self.request.stop_token_ids:
             return self._finish(token, self.text.flush(), FinishReason.STOP)
@@ -105,9 +106,9 @@ class Sequence:
             last = Piece(piece.text + rest.text, rest.stop)
             reason = FinishReason.LENGTH if rest.stop is None else FinishReason.STOP
             return self._finish(token, last, reason)
-        return [Output(token, piece.text)]
+        return Output(token, piece.text), None
 
-    def _finish(self, token: int, piece: Piece, reason: FinishReason) -> list[Event]:
+    def _finish(self, token: int, piece: Piece, reason: FinishReason) -> tuple[Output, Finished]:
         times = self.times
         assert times.started is not None
         assert times.first_token is not None
@@ -125,4 +126,4 @@ class Sequence:
             total_seconds=times.last_token - times.arrived,
             preemptions=self.preemptions,
         )
-        return [Output(token, piece.text), finished]
+        return Output(token, piece.text), finished

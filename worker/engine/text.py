@@ -49,13 +49,14 @@ class Detokenizer:
             # NOTE: no character has so many tokens, so only the last one can still be open.
             decided = text.removesuffix(_REPLACEMENT)
         piece = decided[len(self._given) :]
-        self._given += piece
         if overdue:
             self._slide(self._window[-CONTEXT_TOKENS:])
             self._given = self._given.removesuffix(_REPLACEMENT)
         elif piece and decided == text:
             # NOTE: a token decodes by what is just before it, so the last piece stays as context.
             self._slide(self._window[self._context :])
+        else:
+            self._given += piece
         return piece
 
     def flush(self) -> str:
