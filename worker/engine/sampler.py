@@ -69,14 +69,23 @@ class Logits:
         # NOTE: subtract before dividing, so that no temperature overflows.
         scaled = (self._rows[row].double() - self._tops[row]) / params.temperature
         u = uniform(params.seed, position)
-        if 0 < params.top_k < len(scaled) or params.top_p < 1:
-            scaled, ids = scaled.sort(descending=True, stable=True)
-            if params.top_k:
-                scaled = scaled[: params.top_k]
-            cumulative = scaled.softmax(0).cumsum(0)
-            kept = 1 + int(torch.searchsorted(cumulative, params.top_p))
-            return int(ids[_inverse(cumulative[:kept], u)])
-        return _inverse(scaled.softmax(0).cumsum(0), u)
+        if 0 < params.top_k < len(scaled):
+            least, total = scaled.topk(params.top_k).values[-1], None
+        elif params.top_p < 1:
+            # NOTE: all that weigh less than this weigh less together than what `top_p` leaves out.
+            total = scaled.exp().sum()
+            least = (total * (1 - params.top_p) / len(scaled)).log()
+        else:
+            return _inverse(scaled.exp().cumsum(0), u)
+        # NOTE: sorting the whole vocabulary would take many times longer than all the rest.
+        ids = (scaled >= least).nonzero()[:, 0]
+        ranked, order = scaled[ids].sort(descending=True, stable=True)
+        if params.top_k:
+            ranked = ranked[: params.top_k]
+        cumulative = ranked.exp().cumsum(0)
+        share = params.top_p * (cumulative[-1] if total is None else total)
+        kept = 1 + int(torch.searchsorted(cumulative, share))
+        return int(ids[order[_inverse(cumulative[:kept], u)]])
 
 
 def largest_by_numpy(rows: Tensor) -> tuple[list[int], list[float]]:
