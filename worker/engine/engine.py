@@ -141,9 +141,13 @@ class Engine:
         if not future.set_running_or_notify_cancel():
             return
         try:
-            future.set_result(question(self._core))
+            answer = question(self._core)
         except PinRefusedError as error:
             future.set_exception(error)
+            return
+        # NOTE: first, so that who has the answer finds it in the load.
+        self.load = self._core.load()
+        future.set_result(answer)
 
     def _deliver(self, events: list[tuple[Ticket, Event]]) -> None:
         for ticket, event in events:
