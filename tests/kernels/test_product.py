@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from worker.kernels.panels import Linear, gated, gated_outputs
+from worker.kernels.panels import GROUP, Linear, gated, gated_outputs
 from worker.kernels.product import ADDED, GATED, PLAIN, multiply, whole
 from worker.kernels.team import together
 
@@ -21,6 +21,14 @@ threads = st.sampled_from([1, 2, 5])
 
 def random(rng: np.random.Generator, *shape: int) -> Floats:
     return rng.standard_normal(shape, np.float32)
+
+
+def uneven(rng: np.random.Generator, outputs: int, inputs: int) -> Floats:
+    """Weights whose magnitudes differ much, from output to output and along the inputs; some 0."""
+    scales = np.exp(3 * random(rng, outputs, 1) + 3 * random(rng, 1, inputs))
+    weight = random(rng, outputs, inputs) * scales.astype(np.float32)
+    weight[rng.random(outputs) < 0.2] = 0
+    return weight
 
 
 def product(
@@ -90,21 +98,60 @@ def test_a_gate_of_any_size_is_its_silu(gate: float) -> None:
     np.testing.assert_allclose(result, [[expected]], atol=1e-7, rtol=1e-5)
 
 
-@settings(deadline=None, max_examples=60)
 @given(inputs=sizes, outputs=sizes, seed=seeds)
-def test_weights_in_int8_are_off_by_half_a_step(inputs: int, outputs: int, seed: int) -> None:
+def test_rounded_weights_are_off_by_half_a_step_of_their_group(
+    inputs: int, outputs: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    weight = random(rng, outputs, inputs) * np.exp(3 * random(rng, outputs, 1))
-    weight[rng.random(outputs) < 0.2] = 0
-    linear = Linear.zeros(1, outputs, inputs, np.int8)
-    linear.put(0, weight, np.zeros(outputs, np.float32))
-    kept = linear.rows(0, np.arange(outputs))
-    step = np.abs(weight).max(axis=1, keepdims=True) / 127
-    assert (np.abs(kept - weight) <= step * 0.501).all()
-    x = random(rng, 5, inputs)
-    before = np.zeros((5, outputs), np.float32)
-    result = product(linear, 0, PLAIN, x, np.ones(5, np.float32), before, 2)
-    np.testing.assert_allclose(result, x.astype(np.float64) @ kept.T, atol=1e-4, rtol=1e-4)
+    weight = uneven(rng, outputs, inputs)
+    linear = Linear.zeros(2, outputs, inputs)
+    linear.put(1, weight, np.zeros(outputs, np.float32))
+    rounded = linear.rounded()
+    assert rounded.nbytes < linear.nbytes
+    kept = rounded.rows(1, np.arange(outputs))
+    for start in range(0, inputs, GROUP):
+        group = slice(start, start + GROUP)
+        step = np.abs(weight[:, group]).max(axis=1, keepdims=True) / 127
+        assert (np.abs(kept - weight)[:, group] <= step * 0.501).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.one_of(st.integers(1, 12), st.integers(255, 300)),
+    inputs=sizes,
+    outputs=sizes,
+    seed=seeds,
+    count=threads,
+)
+def test_products_with_rounded_weights_are_those_of_the_weights_as_kept(
+    rows: int, inputs: int, outputs: int, seed: int, count: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    bias = random(rng, outputs)
+    linear = Linear.zeros(2, outputs, inputs)
+    linear.put(1, uneven(rng, outputs, inputs), bias)
+    rounded = linear.rounded()
+    kept = rounded.rows(1, np.arange(outputs)).astype(np.float64)
+    x, factors, before = random(rng, rows, inputs), random(rng, rows), random(rng, rows, outputs)
+    expected = (x @ kept.T) * factors[:, None] + bias
+    # Each product may be off by the rounding of its terms, however they cancel out.
+    room = 1e-5 + 1e-5 * ((np.abs(x) @ np.abs(kept).T) * np.abs(factors)[:, None] + np.abs(bias))
+    for kind, found in ((PLAIN, expected), (ADDED, expected + before)):
+        result = product(rounded, 1, kind, x, factors, before, count)
+        assert (np.abs(result - found) <= room).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 9])
+def test_rounded_gates_let_through_what_they_should(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    gate, through, bias = random(rng, 40, 70), random(rng, 40, 70), np.zeros(40, np.float32)
+    linear = Linear.zeros(1, gated_outputs(40), 70)
+    linear.put(0, gated(gate, through), gated(bias, bias))
+    x, ones = random(rng, rows, 70), np.ones(rows, np.float32)
+    opened, passed = x @ gate.T, x @ through.T
+    expected = opened / (1 + np.exp(-opened)) * passed
+    found = product(linear.rounded(), 0, GATED, x, ones, np.zeros((rows, 40), np.float32), 2)
+    assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
 
 
 @given(inputs=sizes, outputs=sizes, seed=seeds)

@@ -5,8 +5,22 @@ from functools import partial
 import numpy as np
 from numba import njit
 
+from worker.kernels.blocks import four, one, two, unpack
 from worker.kernels.panels import WIDTH
-from worker.kernels.simd import LANES, add, div, exp2, fma, load, mul, smaller, splat, spread, store
+from worker.kernels.simd import (
+    LANES,
+    add,
+    borrowed,
+    div,
+    exp2,
+    fma,
+    load,
+    mul,
+    smaller,
+    splat,
+    spread,
+    store,
+)
 from worker.kernels.sync import take
 
 ROWS = 4
@@ -17,6 +31,9 @@ PLAIN, ADDED, GATED = range(3)
 
 # So many rows stay in a core's cache while panel after panel goes over them.
 _CHUNK = 256
+
+# For more rows than these it pays to write an int8 panel down in float32 first.
+_FEW = 8
 
 _LOG2_E = np.float32(1.4426950408889634)
 
@@ -42,57 +59,57 @@ def multiply(linear, layer, kind, rows, inputs, factors, outputs, taken):
         outputs: [rows, those of all panels] float32; with GATED, half as many.
         taken: [1] int64, zero at first: the shares that threads have taken.
     """
-    panels = linear.panels[layer]
-    scales, biases = linear.scales[layer], linear.biases[layer]
-    width = LANES if kind == GATED else WIDTH
-    count = len(panels)
+    panels, scales = borrowed(linear.panels)[layer], borrowed(linear.scales)[layer]
+    biases = borrowed(linear.biases)[layer]
+    inputs, factors, outputs = borrowed(inputs), borrowed(factors), borrowed(outputs)
+    count, depth = len(panels), panels.shape[1]
+    scaled = scales.shape[1] > 1
+    unpacked = np.empty((depth if scaled and rows > _FEW else 0, WIDTH), np.float32)
+    ones = np.ones((1, WIDTH), np.float32)
     shares = (rows + _CHUNK - 1) // _CHUNK * count
     share = take(taken, 0)
     while share < shares:
-        first, panel = share // count * _CHUNK, share % count
-        at = panel * WIDTH
-        scale_a, scale_b = load(scales, at), load(scales, at + LANES)
-        bias_a, bias_b = load(biases, at), load(biases, at + LANES)
-        for row in range(first, min(first + _CHUNK, rows), ROWS):
-            a0, a1, a2, a3, b0, b1, b2, b3 = _block(inputs, row, panels[panel])
-            for offset, a, b in ((0, a0, b0), (1, a1, b1), (2, a2, b2), (3, a3, b3)):
-                factor = spread(factors, row + offset)
-                _finish(
-                    kind,
-                    fma(a, mul(scale_a, factor), bias_a),
-                    fma(b, mul(scale_b, factor), bias_b),
-                    outputs,
-                    (row + offset) * outputs.shape[1] + panel * width,
-                )
+        first, at = share // count * _CHUNK, share % count
+        last = min(first + _CHUNK, rows)
+        rest = at, biases, kind, factors, outputs
+        if scaled and last - first > _FEW:
+            unpack(panels[at], scales[at], linear.group, unpacked)
+            _multiply_rows(first, last, inputs, unpacked, ones, depth, *rest)
+        else:
+            _multiply_rows(first, last, inputs, panels[at], scales[at], linear.group, *rest)
         share = take(taken, 0)
 
 
 @_compiled
-def _block(inputs, row, panel):
-    """The products of ROWS rows with a panel: its first LANES of each row, then the others."""
-    x0 = row * inputs.shape[1]
-    x1 = x0 + inputs.shape[1]
-    x2 = x1 + inputs.shape[1]
-    x3 = x2 + inputs.shape[1]
-    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = splat(np.float32(0))
-    for k in range(len(panel)):
-        a, b = load(panel, k * WIDTH), load(panel, k * WIDTH + LANES)
-        x = spread(inputs, x0 + k)
-        a0, b0 = fma(x, a, a0), fma(x, b, b0)
-        x = spread(inputs, x1 + k)
-        a1, b1 = fma(x, a, a1), fma(x, b, b1)
-        x = spread(inputs, x2 + k)
-        a2, b2 = fma(x, a, a2), fma(x, b, b2)
-        x = spread(inputs, x3 + k)
-        a3, b3 = fma(x, a, a3), fma(x, b, b3)
-    return a0, a1, a2, a3, b0, b1, b2, b3
+def _multiply_rows(first, last, inputs, panel, scales, group, at, biases, kind, factors, outputs):
+    """Multiply the rows from `first` to `last` with `panel`, which is the layer's number `at`."""
+    rest = at, biases, kind, factors, outputs
+    for row in range(first, last, ROWS):
+        if last - row == 1:
+            _finish(one(inputs, row, panel, scales, group), row, *rest)
+        elif last - row == 2:
+            p0, p1 = two(inputs, row, panel, scales, group)
+            _finish(p0, row, *rest)
+            _finish(p1, row + 1, *rest)
+        else:
+            p0, p1, p2, p3 = four(inputs, row, panel, scales, group)
+            _finish(p0, row, *rest)
+            _finish(p1, row + 1, *rest)
+            _finish(p2, row + 2, *rest)
+            _finish(p3, row + 3, *rest)
 
 
 @_compiled
-def _finish(kind, a, b, outputs, place):
+def _finish(product, row, at, biases, kind, factors, outputs):
+    """Write the product of a row with panel number `at`."""
+    factor = spread(factors, row)
+    a = fma(product[0], factor, load(biases, at * WIDTH))
+    b = fma(product[1], factor, load(biases, at * WIDTH + LANES))
+    start = row * outputs.shape[1]
     if kind == GATED:
-        store(outputs, place, mul(_silu(a), b))
+        store(outputs, start + at * LANES, mul(_silu(a), b))
         return
+    place = start + at * WIDTH
     if kind == ADDED:
         a = add(a, load(outputs, place))
         b = add(b, load(outputs, place + LANES))

@@ -29,6 +29,9 @@ LANES = 16 if _has("avx512f") else 8
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _VECTOR, _INTS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_INT, LANES)
 
+# A line of the cache.
+_LINE_BITS = 64 * 8
+
 # Of a polynomial that is 2 ** x between -1/2 and 1/2, the highest power first.
 _EXP2 = (1.5403530e-4, 1.3333558e-3, 9.6181291e-3, 5.5504109e-2, 2.4022651e-1, 6.9314718e-1, 1.0)
 
@@ -50,14 +53,25 @@ class _VectorModel(models.PrimitiveModel):
 
 
 @intrinsic
+def borrowed(typing, array):  # noqa: ARG001
+    """The same array, which must live on: references to this one are not counted.
+
+    Counting takes an atomic operation for every slice and every call that gets the array.
+    """
+
+    def generate(context, builder, signature, arguments):
+        return _without_owner(context, builder, signature.return_type, *arguments)._getvalue()
+
+    return array(array), generate
+
+
+@intrinsic
 def at(typing, array, address):  # noqa: ARG001
     """An array like `array` at another address, whose memory belongs to someone else."""
 
     def generate(context, builder, signature, arguments):
-        moved = context.make_array(signature.return_type)(context, builder, arguments[0])
+        moved = _without_owner(context, builder, signature.return_type, arguments[0])
         moved.data = builder.inttoptr(arguments[1], moved.data.type)
-        moved.meminfo = cgutils.get_null_value(moved.meminfo.type)
-        moved.parent = cgutils.get_null_value(moved.parent.type)
         return moved._getvalue()
 
     return array(array, types.int64), generate
@@ -88,6 +102,26 @@ def store(typing, array, index, value):  # noqa: ARG001
         return context.get_dummy_value()
 
     return types.void(array, types.intp, vector), generate
+
+
+@intrinsic
+def prefetch(typing, array, index):  # noqa: ARG001
+    """Have the CPU fetch the element of `array` at `index`, which need not be inside it.
+
+    Does nothing where two vectors of the array are more than a line of the cache. Such an array
+    passes so fast that what the CPU fetches by itself is enough, and this would be in its way.
+    """
+
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[0]
+        if 2 * LANES * kind.dtype.bitwidth <= _LINE_BITS:
+            place = _place(context, builder, kind, *arguments)
+            signature = ir.FunctionType(ir.VoidType(), [place.type, _INT, _INT, _INT])
+            fetch = builder.module.declare_intrinsic("llvm.prefetch", [place.type], signature)
+            builder.call(fetch, [place, _INT(0), _INT(3), _INT(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
 
 
 @intrinsic
@@ -179,6 +213,14 @@ def total(typing, a):  # noqa: ARG001
         return builder.call(function, [_FLOAT(0), *arguments], fastmath=("reassoc",))
 
     return types.float32(vector), generate
+
+
+def _without_owner(context, builder, kind, array):
+    """A copy of the structure of an array, that says that nobody owns its memory."""
+    copy = context.make_array(kind)(context, builder, array)
+    copy.meminfo = cgutils.get_null_value(copy.meminfo.type)
+    copy.parent = cgutils.get_null_value(copy.parent.type)
+    return copy
 
 
 def _splat(builder, number):
