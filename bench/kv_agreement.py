@@ -86,20 +86,23 @@ def same_choices(reader: Reader, prompts: Texts, given: Texts) -> int:
     )
 
 
-def compare(model: PagedModel, kv_format: KVFormat, prompts: Texts, expected: Texts) -> Any:
-    """One format against the answers of `none`."""
+def agreement(model: PagedModel, kv_format: KVFormat, prompts: Texts, expected: Texts) -> Any:
+    """How far the answers of a model with its KV in one format are the `expected` ones."""
     reader = Reader(model, kv_format, len(prompts))
     own = answers(reader, prompts, model.spec.eos_token_ids)
     differing = [at for at, answer in enumerate(own) if answer != expected[at]]
     tokens = sum(len(answer) for answer in expected)
     return {
-        "bits_per_element": kv_format.bits_per_element(
-            model.spec.kv_shape(BLOCK_SIZE), model.dtype
-        ),
         "equal_answers": len(prompts) - len(differing),
         "equal_next_tokens": same_choices(reader, prompts, expected) / tokens,
         "differing_answers": differing,
     }
+
+
+def compare(model: PagedModel, kv_format: KVFormat, prompts: Texts, expected: Texts) -> Any:
+    """One format against the answers of `none`."""
+    bits = kv_format.bits_per_element(model.spec.kv_shape(BLOCK_SIZE), model.dtype)
+    return {"bits_per_element": bits} | agreement(model, kv_format, prompts, expected)
 
 
 def read_prompts(model: Path) -> Texts:

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from cli.sizes import parse_size
+from worker.model.weights import WeightFormat
 
 
 def size(text: str | int, *, allow_zero: bool = False) -> int:
@@ -62,6 +63,13 @@ Device = Annotated[
     str,
     typer.Option(
         metavar="DEVICE", help="What computes: cpu, cuda, cuda:N, or auto: a GPU if there is one."
+    ),
+]
+Weights = Annotated[
+    WeightFormat,
+    typer.Option(
+        help="How a CPU keeps the weights; int8 takes less than a third of the memory, is faster "
+        "at few requests, and not exact."
     ),
 ]
 KvFormat = Annotated[

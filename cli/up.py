@@ -20,6 +20,7 @@ from cli.model import pull
 from cli.output import notes
 from cli.supervisor import Part, Supervisor
 from worker.model.pull import DEFAULT_MODEL
+from worker.model.weights import WeightFormat
 
 READY_SECONDS = 120.0
 GRACE_SECONDS = 10.0
@@ -42,6 +43,7 @@ def up(
     port: Port = 50051,
     redis: options.Redis = None,
     device: options.Device = "auto",
+    weights: options.Weights = WeightFormat.FLOAT32,
     kv_format: options.KvFormat = "none",
     kv_format_layers: options.KvFormatLayers = "",
     kv_memory: options.KvMemory = 512 * 2**20,
@@ -62,6 +64,7 @@ def up(
         gateway=address,
         threads=threads,
         device=device,
+        weights=weights.value,
         kv_format=kv_format,
         kv_format_layers=kv_format_layers or None,
         kv_memory=kv_memory,

@@ -10,6 +10,7 @@ from cli.exits import CommandError
 from cli.extras import needs
 from worker.model.pull import locate
 from worker.model.step import PullError
+from worker.model.weights import WeightFormat
 from worker.threads import share_cores
 
 
@@ -79,6 +80,7 @@ def worker(
     gateway: Gateways = "",
     worker_id: WorkerId = None,
     device: options.Device = "auto",
+    weights: options.Weights = WeightFormat.FLOAT32,
     kv_format: options.KvFormat = "none",
     kv_format_layers: options.KvFormatLayers = "",
     kv_memory: options.KvMemory = 512 * 2**20,
@@ -109,6 +111,7 @@ def worker(
             gateways=tuple(address.strip() for address in gateway.split(",") if address.strip()),
             worker_id=worker_id,
             device=device,
+            weights=weights,
             kv_format=kv_format,
             kv_format_layers=kv_format_layers,
             kv_memory=kv_memory,

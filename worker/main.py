@@ -31,6 +31,7 @@ from worker.model.device import choose_device, look
 from worker.model.directory import TOKENIZER
 from worker.model.loader import load_model
 from worker.model.paged import PagedModel
+from worker.model.weights import WeightFormat
 from worker.report import Reporter
 from worker.serve.admission import Served
 from worker.serve.card import CardMaker
@@ -60,6 +61,7 @@ class WorkerConfig:
         gateways: addresses to report to, tried in turn; none: a worker on its own.
         worker_id: None: the advertised address.
         device: to compute on, see `worker.model.device.choose_device`.
+        weights: how a CPU keeps those of linear layers.
         kv_format: see `worker.kv.format.by_name`.
         kv_format_layers: exceptions to it; none: "".
         kv_memory: bytes for KV.
@@ -85,6 +87,7 @@ class WorkerConfig:
     gateways: tuple[str, ...] = ()
     worker_id: str | None = None
     device: str = "auto"
+    weights: WeightFormat = WeightFormat.FLOAT32
     kv_format: str = "none"
     kv_format_layers: str = ""
     kv_memory: int = 512 * 1024 * 1024
@@ -231,7 +234,8 @@ def _build_engine(
     if config.threads:
         torch.set_num_threads(config.threads)
     kv_format = by_name(config.kv_format, config.kv_format_layers)
-    model = load_model(config.model, choose_device(config.device, look()))
+    device = choose_device(config.device, look())
+    model = load_model(config.model, device, weights=config.weights)
     _log.info("model %s: computed on %s in %s", model.spec.name, model.device, model.dtype)
     tokenizer_json = (config.model / TOKENIZER).read_bytes()
     shape = model.spec.kv_shape(config.block_size)

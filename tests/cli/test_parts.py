@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from worker.model.compiled import OtherKindError
 
 
 @pytest.fixture
@@ -62,6 +63,18 @@ def test_a_worker_with_an_unknown_kv_format(run: Run, tiny_llama: Path) -> None:
 def test_a_worker_on_a_gpu_that_is_not_there(run: Run, tiny_llama: Path) -> None:
     arguments = ["worker", "--model", str(tiny_llama), "--device", "cuda:99"]
     assert_refused(run, arguments, "device 'cuda:99' was asked for", "or take cpu")
+
+
+@pytest.mark.slow
+def test_int8_weights_for_a_model_that_is_not_compiled(
+    run: Run, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(*_: object) -> None:
+        raise OtherKindError("it has no gates")
+
+    monkeypatch.setattr("worker.model.loader.CompiledModel", other)
+    arguments = ["worker", "--model", str(tiny_llama), "--device", "cpu", "--weights", "int8"]
+    assert_refused(run, arguments, "int8 weights", "it has no gates", "take --weights float32")
 
 
 @pytest.mark.slow

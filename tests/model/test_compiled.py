@@ -13,10 +13,12 @@ from tests.model.directories import write_directory
 from worker.attention.torch_backend import TorchAttention
 from worker.kv.format import by_name
 from worker.model.compiled import CompiledModel, OtherKindError
+from worker.model.directory import ModelError
 from worker.model.loader import load_model
 from worker.model.packed import PackedLinear, packed
 from worker.model.paged import ATTENTION_NAME, TransformersModel
 from worker.model.proof import own_logits, paged_logits
+from worker.model.weights import WeightFormat
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -62,6 +64,20 @@ def test_a_compiled_model_gives_the_logits_of_transformers(tmp_path: Path, kind:
     assert isinstance(model, CompiledModel)
     theirs: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     torch.testing.assert_close(paged_logits(model), own_logits(theirs), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_rounded_weights_change_the_logits_little(tmp_path: Path, kind: str) -> None:
+    # NOTE: with wider weights, layers raise any error to a multiple.
+    path = save(tmp_path / "model", KINDS[kind][0], **KINDS[kind][1], initializer_range=0.2)
+    exact, rounded = (load_model(path, CPU, weights=weights) for weights in WeightFormat)
+    assert isinstance(exact, CompiledModel)
+    assert isinstance(rounded, CompiledModel)
+    assert rounded.weight_bytes < exact.weight_bytes
+    assert rounded.spec.fingerprint != exact.spec.fingerprint
+    expected, found = paged_logits(exact), paged_logits(rounded)
+    assert not torch.equal(found, expected)
+    assert (found - expected).norm() < 0.06 * expected.norm()
 
 
 @pytest.mark.parametrize("layers", ["0:int8", "1:k8v4", "0-1:int4,2:fp8"])
@@ -112,6 +128,12 @@ def test_what_is_not_of_that_kind_is_left_to_transformers(
     assert "are not compiled" in caplog.text
     theirs: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     torch.testing.assert_close(paged_logits(model), own_logits(theirs), atol=1e-3, rtol=1e-3)
+
+
+def test_what_is_not_compiled_has_no_rounded_weights(tmp_path: Path) -> None:
+    path = save(tmp_path / "model", "cohere")
+    with pytest.raises(ModelError, match=r"models that are compiled, which model is not .*float32"):
+        load_model(path, CPU, weights=WeightFormat.INT8)
 
 
 def test_layers_that_differ_are_not_compiled(tiny_llama: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.model.directories import safetensors, write_directory
 from worker.model.directory import open_directory
 from worker.model.fingerprint import fingerprint
+from worker.model.weights import WeightFormat
 
 CONFIG: dict[str, object] = {"model_type": "llama", "rope_theta": 1e4, "dtype": "float32"}
 BIG = bytes(range(256)) * 4096
@@ -47,6 +48,12 @@ def test_each_part_counts(model: Path, name: str, content: bytes) -> None:
     before = of(model)
     (model / name).write_bytes(content)
     assert of(model) != before
+
+
+def test_rounded_weights_are_another_model(model: Path) -> None:
+    directory = open_directory(model)
+    exact, rounded = (fingerprint(directory, weights) for weights in WeightFormat)
+    assert exact == of(model) != rounded
 
 
 def test_weights_smaller_than_a_page_count_too(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from torch import Tensor
 from tests.model.directories import write_directory
 from tests.models import MAX_CONTEXT, VOCAB_SIZE
 from worker.attention.numba_backend import NumbaAttention
+from worker.kernels.panels import Linear
 from worker.kv.format import KVShape
 from worker.model.compiled import CompiledModel
 from worker.model.directory import ModelError
 from worker.model.loader import load_model
 from worker.model.paged import TransformersModel, paged_attention
+from worker.model.weights import WeightFormat
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +91,37 @@ def test_wrong_logits_do_not_pass_the_proof(
     monkeypatch.setattr(NumbaAttention, "attend", wrong_too)
     with pytest.raises(ModelError, match=r"over paged KV its logits are off by \d"):
         load_model(tiny_llama, CPU)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype"), [("cuda", None), ("cuda", torch.float32), ("cpu", torch.bfloat16)]
+)
+def test_int8_weights_are_for_float32_on_a_cpu(
+    tiny_llama: Path, device: str, dtype: torch.dtype | None
+) -> None:
+    with pytest.raises(ModelError, match=rf"not for {device} in torch\..*--weights float32"):
+        load_model(tiny_llama, torch.device(device), dtype, WeightFormat.INT8)
+
+
+def test_a_wrong_model_gets_no_int8_weights(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounded, forward = Linear.rounded, CompiledModel.forward
+
+    def coarse(self: Linear) -> Linear:
+        result = rounded(self)
+        return result._replace(panels=result.panels // 64 * 64)
+
+    def slightly_wrong(self: CompiledModel, *step: Any) -> Tensor:
+        return 1.02 * forward(self, *step)
+
+    monkeypatch.setattr(Linear, "rounded", coarse)
+    with pytest.raises(ModelError, match=r"with int8 weights the logits of .* are off by \d"):
+        load_model(tiny_llama, CPU, weights=WeightFormat.INT8)
+    monkeypatch.undo()
+    monkeypatch.setattr(CompiledModel, "forward", slightly_wrong)
+    with pytest.raises(ModelError, match=r"which tiny-llama is not .* logits are off by 2\.00%"):
+        load_model(tiny_llama, CPU, weights=WeightFormat.INT8)
 
 
 def test_weights_that_lack_a_tensor_are_refused(tiny_llama: Path, tmp_path: Path) -> None:

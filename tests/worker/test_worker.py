@@ -34,6 +34,7 @@ from tokenizers import Tokenizer
 from tests.models import make_tiny
 from tests.worker.test_report import Gateway, serving
 from worker.main import ConfigError, Worker, WorkerConfig, worker
+from worker.model.weights import WeightFormat
 
 pytestmark = pytest.mark.slow
 
@@ -297,7 +298,7 @@ async def test_the_dtype_of_the_model_is_that_of_its_kv(
 async def test_a_device_without_memory_is_a_config_error(
     config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr("worker.main.load_model", full)
@@ -371,8 +372,10 @@ async def test_a_process_says_ready_drains_on_sigterm_and_exits_cleanly(tiny_lla
 async def test_models_differ_by_fingerprint(config: WorkerConfig, tmp_path: Path) -> None:
     other = make_tiny(tmp_path / "other", "llama", seed=1)
     cards = []
-    for directory in (config.model, other):
-        async with serve(replace(config, model=directory)) as (_, stub):
+    for changes in ({}, {"model": other}, {"weights": WeightFormat.INT8}):
+        async with serve(replace(config, **changes)) as (_, stub):
+            *_, last = await collect(stub, generation())
+            assert last.finished.output_tokens == 8
             cards.append(await stub.Describe(DescribeRequest()))
-    assert cards[0].fingerprint != cards[1].fingerprint
+    assert len({card.fingerprint for card in cards}) == 3
     assert cards[0].epoch < cards[1].epoch

@@ -24,6 +24,8 @@ from worker.kv.format import LayerKV
 from worker.model.packed import packed
 from worker.model.paged import ModelSpec
 
+_LINEARS = ("project", "output", "gate", "down")
+
 _Floats = NDArray[np.float32]
 _Ints = NDArray[np.int64]
 
@@ -73,6 +75,24 @@ class CompiledModel:
         except (AttributeError, TypeError, ValueError) as error:
             raise OtherKindError(str(error)) from error
         self._laid: tuple[list[LayerKV], list[_Run]] | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes that the weights take in memory, but for the norms."""
+        layers: int = sum(getattr(self._layers, name).nbytes for name in _LINEARS)
+        embedding = self._embedding
+        own = embedding.weight.nbytes if isinstance(embedding, nn.Embedding) else 0
+        return layers + self._head.nbytes + own
+
+    def round_weights(self) -> None:
+        """Keep the weights of linear layers in int8 from now on, see `Linear.rounded`.
+
+        Those of an embedding, too, when it is tied to the output layer.
+        """
+        for name in _LINEARS:
+            rounded = getattr(self._layers, name).rounded()
+            self._layers = self._layers._replace(**{name: rounded})
+        self._head.round_weights()
 
     def warm_up(self, kv: list[LayerKV]) -> None:
         """See `PagedModel.warm_up`."""

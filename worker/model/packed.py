@@ -24,6 +24,15 @@ class PackedLinear(nn.Module):
         super().__init__()
         self._linear, self._outputs = linear, outputs
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes in memory."""
+        return self._linear.nbytes
+
+    def round_weights(self) -> None:
+        """Keep the weights in int8 from now on, see `Linear.rounded`."""
+        self._linear = self._linear.rounded()
+
     def row(self, outputs: Tensor) -> Tensor:
         """The weights of some `outputs`, [outputs, inputs]: for an embedding tied to this."""
         return torch.from_numpy(self._linear.rows(0, outputs.numpy()))
