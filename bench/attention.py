@@ -3,17 +3,22 @@
     make bench-attention
 
 Each round runs all candidates once, so their ratios hold on a noisy machine; medians over all
-rounds. Paged blocks lie in random order. Also how long the kernels take to compile, and to come
-from the cache. Prints JSON with the raw numbers.
+rounds. Paged blocks lie in random order. Also the CPU time that the kernels take to compile, in a
+process of its own with an empty cache, and then to come from the cache. Prints JSON with the raw
+numbers and the machine.
 """
 
 import argparse
 import json
+import os
 import platform
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -24,6 +29,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from worker.attention.base import AttentionBackend, PagedBatch
 from worker.attention.numba_backend import NumbaAttention
 from worker.attention.torch_backend import TorchAttention
+from worker.kernels.simd import LANES
 from worker.kv.format import KVShape, LayerKV, by_name
 
 BLOCK_SIZE = 16
@@ -47,7 +53,23 @@ SHAPES = (
     Shape(4, 32, 8, 128, 4096),
     Shape(1, 16, 8, 64, 8192),
     Shape(1, 16, 8, 64, 2048 + 512, 512),
+    Shape(1, 16, 8, 64, 512, 512),
+    Shape(1, 16, 8, 64, 2048, 2048),
 )
+
+
+WARM_UP = """
+import sys, time
+import torch
+from worker.attention.numba_backend import NumbaAttention
+from worker.kernels.simd import LANES
+from worker.kv.format import KVShape, by_name
+backend = NumbaAttention()
+layers = by_name(sys.argv[1]).allocate(KVShape(1, 1, 64, 16), 1, torch.device("cpu"), torch.float32)
+begin = time.process_time()
+backend.warm_up(layers)
+print(time.process_time() - begin)
+"""
 
 
 class Inputs(NamedTuple):
@@ -74,7 +96,7 @@ def make_inputs(shape: Shape) -> Inputs:
 def contiguous(shape: Shape, inputs: Inputs) -> Callable[[], Tensor]:
     """Torch's attention; [sequences, heads, new, head_dim]."""
     mask = None
-    if shape.new > 1:
+    if 1 < shape.new < shape.context:
         mask = torch.ones(shape.new, shape.context, dtype=torch.bool)
         mask = mask.tril(shape.context - shape.new)
     return partial(
@@ -83,6 +105,7 @@ def contiguous(shape: Shape, inputs: Inputs) -> Callable[[], Tensor]:
         inputs.keys,
         inputs.values,
         attn_mask=mask,
+        is_causal=1 < shape.new == shape.context,
         enable_gqa=True,
     )
 
@@ -158,18 +181,48 @@ def measure(shape: Shape, rounds: int) -> dict[str, Any]:
     }
 
 
+def compile_seconds(kv_format: str) -> dict[str, float]:
+    """CPU time from an empty cache, and then from the cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        first, second = (
+            float(
+                subprocess.run(
+                    [sys.executable, "-c", WARM_UP, kv_format],
+                    check=True,
+                    capture_output=True,
+                    env=os.environ | {"NUMBA_CACHE_DIR": cache},
+                ).stdout
+            )
+            for _ in range(2)
+        )
+    return {"compiled": round(first, 2), "from the cache": round(second, 2)}
+
+
+def machine() -> str:
+    """The CPU, how many of its cores there are, and the vectors that the kernels use."""
+    names = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ] or [platform.processor()]
+    return f"{os.cpu_count()} x {names[0]}, {LANES} lanes"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    compiling = {name: compile_seconds(name) for name in FORMATS}
+    print("CPU seconds:", compiling, file=sys.stderr)
     results = []
     for shape in SHAPES:
         results.append(measure(shape, options.rounds))
         for name, each in results[-1]["candidates"].items():
             print(shape, name, each["median_ms"], "ms,", each["ratio"], file=sys.stderr)
-    json.dump({"machine": platform.processor(), "results": results}, sys.stdout)
+    described = {"machine": machine(), "compiling": compiling, "threads": options.threads}
+    json.dump(described | {"results": results}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
 """The compiled backend against naive float64 attention over the same stored rows."""
 
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -70,6 +74,52 @@ def test_what_is_not_finite_stays_in_its_sequence(kv_format: str, new: int) -> N
     output = case.attend(NumbaAttention())
     assert not output[new - 1].isfinite().any()
     assert output[new:].isfinite().all()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kv_format", FORMATS)
+def test_new_tokens_are_written_as_torch_writes_them(threads: int, kv_format: str) -> None:
+    ours, expected = (make_case(MIXED, kv_format=kv_format, seed=3) for _ in range(2))
+    ours.attend(NumbaAttention())
+    expected.attend(TorchAttention())
+    for table, length in zip(ours.batch.block_tables, ours.batch.context_lengths, strict=True):
+        got, want = (case.kv.gather(table, int(length)) for case in (ours, expected))
+        if kv_format in {"none", "fp8"}:
+            assert torch.equal(got[0], want[0])
+        else:
+            # Rotated keys: steps may differ by one, of which the coarsest are those of int4.
+            steps = 15 if kv_format == "int4" else 127
+            assert ((got[0] - want[0]).abs() <= 8 / steps).all()
+            assert (got[0] - want[0]).abs().mean() < 1e-3
+        assert torch.equal(got[1], want[1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="AVX2 is what x86_64 has")
+def test_equals_float64_with_avx2_alone() -> None:
+    features = (
+        "sse,sse2,sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,fma,f16c,bmi,bmi2,lzcnt,cx16,64bit"
+    )
+    environment = {
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": ",".join(f"+{feature}" for feature in features.split(",")),
+    }
+    code = (
+        "import torch\n"
+        "from tests.attention.test_numba_backend import MIXED, NumbaAttention, make_case\n"
+        "from worker.kernels.simd import LANES\n"
+        "assert LANES == 8\n"
+        "for group in (1, 2, 3, 8):\n"
+        "    for head_dim in (64, 80):\n"
+        "        case = make_case(\n"
+        "            MIXED, kv_format='k8v4', seed=group, head_dim=head_dim, group=group\n"
+        "        )\n"
+        "        output = case.attend(NumbaAttention()).double()\n"
+        "        torch.testing.assert_close(output, case.expected(), atol=2e-6, rtol=2e-5)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
 
 
 @given(

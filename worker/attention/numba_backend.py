@@ -22,6 +22,9 @@ _LEAST_SPLIT = 4 * kernels.TILE
 # Pairs of a query row and a token, in one layer, that are worth waking other threads for.
 _LEAST_SHARED = 2**14
 
+# Tokens whose KV is worth it.
+_LEAST_WRITTEN = 64
+
 
 class Plan(NamedTuple):
     """Args: `tasks` [tasks, COLUMNS] as `kernels.attend` takes them; `threads` that share them."""
@@ -34,7 +37,7 @@ class NumbaAttention:
     """An `AttentionBackend` for float32 on a CPU, with as many threads as torch has."""
 
     def __init__(self) -> None:
-        cache.keep(kernels.attend, kernels.merge)
+        cache.keep(kernels.write, kernels.attend, kernels.merge)
         self._compiled: set[tuple[type[Rows], type[Rows]]] = set()
         self._planned: tuple[PagedBatch, Plan] | None = None
 
@@ -50,10 +53,10 @@ class NumbaAttention:
     ) -> Tensor:
         """See `AttentionBackend.attend`."""
         self.warm_up([kv])
-        kv.write(batch.slots, keys, values)
-        queries = torch.unflatten(
-            kv.keys.rotate_queries(queries), 1, (keys.shape[1], -1)
-        ).contiguous()
+        # A copy, for these are rotated in place.
+        queries = torch.unflatten(queries, 1, (keys.shape[1], -1)).clone(
+            memory_format=torch.contiguous_format
+        )
         output = torch.empty_like(queries)
         step = kernels.Step(
             queries.numpy(),
@@ -62,7 +65,9 @@ class NumbaAttention:
             batch.query_starts.numpy(),
             batch.context_lengths.numpy(),
         )
-        self._run(step, self._plan(batch, *queries.shape[1:3]), kv, scale)
+        rows = keys.contiguous().numpy(), values.contiguous().numpy()
+        plan = self._plan(batch, *queries.shape[1:3])
+        self._run(step, plan, batch.slots.numpy(), rows, kv, scale)
         return output.flatten(1, 2)
 
     def warm_up(self, layers: list[LayerKV]) -> None:
@@ -74,7 +79,7 @@ class NumbaAttention:
         for kv in layers:
             kinds = type(kv.keys), type(kv.values)
             if kinds not in self._compiled:
-                self._run(step, plan, kv, 1.0)
+                self._run(step, plan, ints, (nothing[..., 0], nothing[..., 0]), kv, 1.0)
                 self._compiled.add(kinds)
 
     def _plan(self, batch: PagedBatch, kv_heads: int, group: int) -> Plan:
@@ -90,12 +95,22 @@ class NumbaAttention:
             self._planned = batch, plan
         return self._planned[1]
 
-    def _run(self, step: kernels.Step, plan: Plan, kv: LayerKV, scale: float) -> None:
+    def _run(
+        self,
+        step: kernels.Step,
+        plan: Plan,
+        slots: NDArray[np.int64],
+        rows: tuple[NDArray[np.float32], NDArray[np.float32]],
+        kv: LayerKV,
+        scale: float,
+    ) -> None:
         room = len(plan.tasks), kernels.MOST_ROWS, step.queries.shape[3] + 2
         parts = np.empty(room, np.float32)
-        rows = memory_of(kv.keys), memory_of(kv.values)
-        arguments = step, plan.tasks, np.zeros(1, np.int64), *rows, scale, parts
-        together(plan.threads, kernels.attend, *arguments)
+        memories = memory_of(kv.keys), memory_of(kv.values)
+        taken = np.zeros((2, 1), np.int64)
+        writers = plan.threads if len(slots) >= _LEAST_WRITTEN else 1
+        together(writers, kernels.write, slots, rows, step.queries, *memories, taken[0])
+        together(plan.threads, kernels.attend, step, plan.tasks, taken[1], *memories, scale, parts)
         kernels.merge(step, plan.tasks, parts)
 
 

@@ -76,17 +76,17 @@ def store(memory, block, head, offset, row):
 
 
 @overload(at, jit_options={"error_model": "numpy"})
-def _at_of(memory, addresses):  # noqa: ARG001
+def _at_of(memory, addresses):
     return _AT[memory.instance_class]
 
 
 @overload(rotate, jit_options={"error_model": "numpy"})
-def _rotate_of(memory, row):  # noqa: ARG001
+def _rotate_of(memory, row):
     return _rotate_runs if memory.instance_class in {Int8, Int4} else _leave
 
 
 @overload(store, jit_options={"error_model": "numpy"})
-def _store_of(memory, block, head, offset, row):  # noqa: ARG001
+def _store_of(memory, block, head, offset, row):
     return _STORE[memory.instance_class]
 
 
@@ -186,13 +186,13 @@ def _store_int4(memory, block, head, offset, row):
         elements = row[g * size : (g + 1) * size]
         least, most = _ends(elements)
         minimum = _at_most(least)
-        base = _bfloat16(minimum)
+        base = bfloat16(minimum)
         # Where the least is infinite, so is its distance from itself: NaN.
         distance = most - base + (least - least)
         scale = _at_most(-distance / _INT4_LARGEST) ^ 0x8000
         memory.scales[block, head, offset, g] = scale
         memory.minima[block, head, offset, g] = minimum
-        _codes(elements, base, _bfloat16(scale), codes[g * size : (g + 1) * size])
+        _codes(elements, base, bfloat16(scale), codes[g * size : (g + 1) * size])
     out = memory.packed[block, head, offset]
     low, high = codes[:half], codes[half:]
     for i in range(half):
@@ -236,7 +236,7 @@ def _at_most(number):
 
 
 @_compiled
-def _bfloat16(bits):
+def bfloat16(bits):
     """A bfloat16, given as its bits."""
     return _of_bits(np.int32(bits) << 16)
 
