@@ -11,12 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 from radixgate.client import Client
+from radixgate.home import radixgate_home
 
 from tests.e2e.processes import free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
 Up = Callable[..., "Fleet"]
+
+# Kernels are not compiled anew for each test.
+KERNELS = radixgate_home() / "kernels"
 
 
 class Fleet:
@@ -32,7 +36,7 @@ class Fleet:
                 [sys.executable, "-m", "cli.main", *options.split()],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "RADIXGATE_HOME": str(home)},
+                env={**os.environ, "RADIXGATE_HOME": str(home), "NUMBA_CACHE_DIR": str(KERNELS)},
                 start_new_session=True,
             )
         self.parts: list[psutil.Process] = []

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-START_SECONDS = 60.0
+START_SECONDS = 120
 
 
 def free_port() -> int:

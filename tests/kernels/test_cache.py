@@ -75,5 +75,5 @@ def test_a_folder_of_the_environment_goes_first(tmp_path: Path, home: Path) -> N
         env={"NUMBA_CACHE_DIR": str(tmp_path / "given"), "PYTHONPATH": ":".join(sys.path)},
         check=True,
     )
-    assert list((tmp_path / "given").glob("*/*.nbc"))
+    assert list((tmp_path / "given").glob("*/*/*.nbc"))
     assert not home.exists()

@@ -24,11 +24,11 @@ _log = logging.getLogger(__name__)
 def keep(*functions: Any) -> None:
     """Read what `functions`, compiled by numba, compile to from the cache, or write it there.
 
-    In NUMBA_CACHE_DIR when that is set, else in `radixgate_home()`. Where it cannot be written,
-    they are compiled again in each process, and a warning says so.
+    Below NUMBA_CACHE_DIR when that is set, else below `radixgate_home()`. Where it cannot be
+    written, they are compiled again in each process, and a warning says so.
     """
     before = _config.CACHE_DIR
-    _config.CACHE_DIR = before or str(radixgate_home() / "kernels" / _digest())
+    _config.CACHE_DIR = str(Path(before or radixgate_home() / "kernels") / _digest())
     try:
         for function in functions:
             function._cache = _Cache(function.py_func)
