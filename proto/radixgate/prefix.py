@@ -7,8 +7,8 @@ boundary can be probed alone. `vectors.json` beside this file has test vectors f
 
 import sys
 from array import array
-from collections.abc import Iterable
-from typing import NewType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NewType, cast, overload
 
 import xxhash
 
@@ -76,14 +76,70 @@ class PrefixHasher:
         """Append `packed` tokens; the hashes of the boundaries they complete, shortest first."""
         completed: list[PrefixHash] = []
         view = memoryview(packed)
-        while view:
-            room = self._stride_bytes - self._length % self._stride_bytes
-            head, view = view[:room], view[room:]
-            self._state.update(head)
-            self._length += len(head)
-            if self._length % self._stride_bytes == 0:
-                completed.append(PrefixHash(self._state.intdigest()))
+        update = self._state.update
+        digest = cast(Callable[[], PrefixHash], self._state.intdigest)
+        start, first = 0, self._stride_bytes - self._length % self._stride_bytes
+        for end in range(first, len(view) + 1, self._stride_bytes):
+            update(view[start:end])
+            completed.append(digest())
+            start = end
+        update(view[start:])
+        self._length += len(view)
         return completed
+
+    def skip(self, packed: bytes | bytearray | memoryview) -> None:
+        """Append `packed` tokens, without the hashes of the boundaries they complete."""
+        self._state.update(packed)
+        self._length += len(packed)
+
+
+class BoundaryHashes(Sequence[PrefixHash]):
+    """The hashes of a prompt's boundaries, shortest prefix first, made when they are asked for.
+
+    One alone costs a pass over its prefix, at memory speed; a slice costs one pass over the whole
+    of its longest prefix. What was made is kept.
+
+    Args: `packed` token ids as little-endian uint32; `stride` in tokens; `seed` of the namespace.
+    """
+
+    def __init__(self, packed: bytes, stride: int, seed: NamespaceSeed) -> None:
+        self._view = memoryview(packed)
+        self._stride_bytes = stride * TOKEN_BYTES
+        self._stride = stride
+        self._seed = seed
+        self._made: list[PrefixHash | None] = [None] * (len(packed) // self._stride_bytes)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __iter__(self) -> Iterator[PrefixHash]:
+        return iter(self[:])
+
+    @overload
+    def __getitem__(self, at: int) -> PrefixHash: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[PrefixHash]: ...
+    def __getitem__(self, at: int | slice) -> PrefixHash | list[PrefixHash]:
+        if isinstance(at, slice):
+            return self._sliced(at)
+        made = self._made[at]
+        if made is None:
+            end = (range(len(self._made))[at] + 1) * self._stride_bytes
+            made = PrefixHash(xxhash.xxh3_64_intdigest(self._view[:end], self._seed))
+            self._made[at] = made
+        return made
+
+    def _sliced(self, at: slice) -> list[PrefixHash]:
+        wanted = self._made[at]
+        if None in wanted:
+            places = range(len(self._made))[at]
+            first, last = min(places[0], places[-1]), max(places[0], places[-1])
+            start, end = first * self._stride_bytes, (last + 1) * self._stride_bytes
+            hasher = PrefixHasher(self._stride, self._seed)
+            hasher.skip(self._view[:start])
+            self._made[first : last + 1] = hasher.update(self._view[start:end])
+            wanted = self._made[at]
+        return cast(list[PrefixHash], wanted)
 
 
 def _pack(typecode: str, values: Iterable[int], wrong: str) -> bytes:

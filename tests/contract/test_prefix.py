@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import (
+    BoundaryHashes,
     PrefixHasher,
     boundary_hashes,
     pack_hashes,
@@ -54,6 +55,31 @@ def test_streaming_in_pieces_gives_the_hashes_of_the_whole(
     streamed = [value for piece in pieces for value in hasher.update(pack_tokens(piece))]
     whole = [token for piece in pieces for token in piece]
     assert streamed == boundary_hashes(pack_tokens(whole), stride, seed)
+
+
+@given(token_lists, strides, seeds, st.data())
+def test_hashes_made_on_demand_are_those_made_at_once(
+    tokens: list[int], stride: int, seed: NamespaceSeed, data: st.DataObject
+) -> None:
+    packed = pack_tokens(tokens)
+    expected, lazy = boundary_hashes(packed, stride, seed), BoundaryHashes(packed, stride, seed)
+    assert len(lazy) == len(expected)
+    for _ in range(data.draw(st.integers(0, 5), "reads") if expected else 0):
+        at = data.draw(
+            st.integers(-len(expected), len(expected) - 1) | st.slices(len(expected)), "place"
+        )
+        assert lazy[at] == expected[at]
+    assert list(lazy) == expected
+    with pytest.raises(IndexError):
+        lazy[len(expected)]
+
+
+def test_hashes_made_on_demand_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = BoundaryHashes(pack_tokens(range(40)), 4, NamespaceSeed(1))
+    once = [made[7], *made[2:5], *made]
+    monkeypatch.setattr(xxhash, "xxh3_64", None)
+    monkeypatch.setattr(xxhash, "xxh3_64_intdigest", None)
+    assert [made[7], *made[2:5], *made] == once
 
 
 @pytest.mark.parametrize("token", [-1, 2**32, 1.5, "a", None])
