@@ -2,93 +2,179 @@
 
 Held sets are prefix-closed: who holds a boundary holds all shorter ones. So the masks along a
 prompt only lose bits, and the longest match of every worker is found with one probe per doubling of
-the length and one bisection per change of the mask. Pure: fed by whoever follows the summaries.
+the length and one bisection per change of the mask; where changes are dense, a walk is cheaper.
+
+A worker has a slot, its bit in the masks. Forgetting one takes its slot out of use, at once; its
+bits are cleaned out later, a bounded number with each change, and then the slot is free again.
+Pure: fed by whoever follows the summaries.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 from radixgate.prefix import PrefixHash
 
+CLEAN_STEP: Final = 256
+"""Bits of forgotten workers that are cleaned out at once, beyond as many as a change has itself."""
+
+WALK: Final = 16
+"""Boundaries for each match length among them, up to which a walk is cheaper than bisecting."""
+
 
 class PrefixIndex:
-    """Boundaries by worker too, so that a departure costs only what that worker held."""
+    """What a worker holds is known by whoever feeds the index, so it is not kept here again.
 
-    def __init__(self) -> None:
+    Args: `clean_step`, bits of forgotten workers that are cleaned out at once.
+    """
+
+    def __init__(self, clean_step: int = CLEAN_STEP) -> None:
+        self._clean_step = clean_step
         self._masks: dict[PrefixHash, int] = {}
-        self._held: dict[str, set[PrefixHash]] = {}
-        self._slots: dict[str, int] = {}
-        self._workers: dict[int, str] = {}
+        self._bits: dict[str, int] = {}
+        self._workers: list[str | None] = []
+        self._live = 0
+        self._free: list[int] = []
+        self._forgotten: list[tuple[int, set[PrefixHash]]] = []
 
     def __len__(self) -> int:
-        """How many different boundaries are held by anyone."""
+        """How many boundaries take memory: those held by anyone, and those yet to clean out."""
         return len(self._masks)
 
-    def stored(self, worker: str, hashes: Iterable[PrefixHash]) -> None:
-        """`worker` holds `hashes` from now on."""
-        bit = 1 << self._slot(worker)
-        held = self._held[worker]
+    def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
+        """`worker`, which held none of `hashes`, holds them from now on."""
+        bit = self._bits.get(worker) or self._enter(worker)
+        masks = self._masks
+        get = masks.get
+        # NOTE: boundaries along a prompt mostly have one mask; they share one integer.
+        before, after = None, bit
         for name in hashes:
-            held.add(name)
-            self._masks[name] = self._masks.get(name, 0) | bit
+            mask = get(name)
+            if mask is not before:
+                before, after = mask, bit if mask is None else mask | bit
+            masks[name] = after
+        self._clean(self._clean_step + len(hashes))
 
-    def removed(self, worker: str, hashes: Iterable[PrefixHash]) -> None:
-        """`worker` holds `hashes` no longer; those it did not hold are ignored."""
-        held = self._held.get(worker, set())
-        for name in held.intersection(hashes):
-            held.discard(name)
-            mask = self._masks[name] & ~(1 << self._slots[worker])
-            if mask:
-                self._masks[name] = mask
-            else:
-                del self._masks[name]
+    def removed(self, worker: str, hashes: Collection[PrefixHash]) -> list[PrefixHash]:
+        """`worker`, which held `hashes`, does not any longer. Returns those nobody holds now."""
+        gone = self._cleared(self._bits[worker], hashes)
+        self._clean(self._clean_step + len(hashes))
+        return gone
 
-    def forgotten(self, worker: str) -> None:
-        """`worker` holds nothing any more, and nothing is kept of it."""
-        if worker in self._slots:
-            self.removed(worker, self._held[worker])
-            del self._held[worker]
-            del self._workers[self._slots.pop(worker)]
+    def forgotten(self, worker: str, held: set[PrefixHash]) -> None:
+        """`worker` holds nothing any more. Takes the same time, however much it held.
+
+        `held` is all that it held until now; the set belongs to the index from here on.
+        """
+        bit = self._bits.pop(worker, 0)
+        if bit:
+            self._live ^= bit
+            self._workers[bit.bit_length() - 1] = None
+            self._forgotten.append((bit, held))
+
+    def clean(self) -> None:
+        """Clean out some more of what forgotten workers have left, when there is time."""
+        self._clean(self._clean_step)
 
     def match(self, boundaries: Sequence[PrefixHash]) -> dict[str, int]:
         """How many of a prompt's `boundaries`, shortest first, each worker holds.
 
-        Workers that hold none are left out. O(log n) probes for each different match length.
+        Workers that hold none are left out. Few different match lengths cost O(log n) probes each.
         """
         matched: dict[str, int] = {}
-
-        def mask_at(count: int) -> int:
-            return self._masks.get(boundaries[count - 1], 0) if count <= len(boundaries) else 0
+        get, length = self._masks.get, len(boundaries)
 
         def settle(low: int, low_mask: int, high: int, high_mask: int) -> None:
             """Workers that hold `low` boundaries but not `high` get their match."""
             if low_mask == high_mask:
                 return
-            if high == low + 1:
-                matched.update(dict.fromkeys(self._named(low_mask & ~high_mask), low))
-                return
             middle = (low + high) // 2
-            mask = mask_at(middle) & low_mask
-            settle(low, low_mask, middle, mask)
-            settle(middle, mask, high, high_mask & mask)
+            if middle == low:
+                name(low_mask ^ high_mask, low)
+                return
+            mask = get(boundaries[middle - 1], 0) & low_mask
+            lost_here, lost_there = low_mask ^ mask, mask & ~high_mask
+            if high - low <= WALK * min(lost_here.bit_count(), lost_there.bit_count()):
+                walk(low, low_mask, high, high_mask)
+            else:
+                settle(low, low_mask, middle, mask)
+                settle(middle, mask, high, mask & high_mask)
 
-        low, low_mask = 1, mask_at(1)
+        def walk(low: int, low_mask: int, high: int, high_mask: int) -> None:
+            for held, boundary in enumerate(boundaries[low : high - 1], low):
+                mask = get(boundary, 0) & low_mask
+                if mask != low_mask:
+                    name(low_mask ^ mask, held)
+                    low_mask = mask
+            name(low_mask & ~high_mask, high - 1)
+
+        def name(mask: int, held: int) -> None:
+            for worker in self._named(mask):
+                matched[worker] = held
+
+        low, low_mask = 1, get(boundaries[0], 0) & self._live if length else 0
         while low_mask:
-            high = min(2 * low, len(boundaries) + 1)
-            high_mask = mask_at(high) & low_mask
+            high = min(2 * low, length + 1)
+            high_mask = get(boundaries[high - 1], 0) & low_mask if high <= length else 0
             settle(low, low_mask, high, high_mask)
             low, low_mask = high, high_mask
         return matched
 
-    def _slot(self, worker: str) -> int:
-        if worker not in self._slots:
-            slot = next(free for free in range(len(self._workers) + 1) if free not in self._workers)
-            self._slots[worker] = slot
-            self._held[worker] = set()
-            self._workers[slot] = worker
-        return self._slots[worker]
+    def check_integrity(self) -> None:
+        """Raises AssertionError when slots or masks contradict each other."""
+        assert self._live == sum(self._bits.values())
+        assert [1 << slot for slot, worker in enumerate(self._workers) if worker] == sorted(
+            self._bits.values()
+        )
+        cleaning = [bit for bit, _ in self._forgotten]
+        slots = sorted([*self._bits.values(), *self._free, *cleaning])
+        assert slots == [1 << slot for slot in range(len(self._workers))]
+        dirty = self._live | sum(cleaning)
+        assert all(mask and not mask & ~dirty for mask in self._masks.values())
+        for bit, held in self._forgotten:
+            assert held == {name for name, mask in self._masks.items() if mask & bit}
+
+    def _clean(self, limit: int) -> None:
+        while self._forgotten:
+            bit, held = self._forgotten[-1]
+            step = min(limit, len(held))
+            self._cleared(bit, [held.pop() for _ in range(step)])
+            if held:
+                return
+            limit -= step
+            self._forgotten.pop()
+            self._free.append(bit)
+
+    def _cleared(self, bit: int, hashes: Collection[PrefixHash]) -> list[PrefixHash]:
+        """Take `bit` out of the masks of `hashes`; those that no live worker holds then."""
+        masks, live, gone = self._masks, self._live, []
+        before, after = None, 0
+        for name in hashes:
+            mask = masks[name]
+            if mask is not before:
+                before, after = mask, mask & ~bit
+            if after:
+                masks[name] = after
+            else:
+                del masks[name]
+            if not after & live:
+                gone.append(name)
+        return gone
+
+    def _enter(self, worker: str) -> int:
+        if self._free:
+            bit = self._free.pop()
+        else:
+            bit = 1 << len(self._workers)
+            self._workers.append(None)
+        self._workers[bit.bit_length() - 1] = worker
+        self._bits[worker] = bit
+        self._live |= bit
+        return bit
 
     def _named(self, mask: int) -> Iterator[str]:
         while mask:
             lowest = mask & -mask
-            yield self._workers[lowest.bit_length() - 1]
+            worker = self._workers[lowest.bit_length() - 1]
+            assert worker is not None
+            yield worker
             mask ^= lowest

@@ -55,7 +55,7 @@ class Reservations:
         self._live[reservation] = None
         self._unreported.setdefault(worker, {})[reservation] = None
         keys = [(worker, name) for name in reservation.boundaries]
-        self.expected.stored(worker, (name for _, name in keys if not self._counts[worker, name]))
+        self.expected.stored(worker, [name for _, name in keys if not self._counts[worker, name]])
         self._counts.update(keys)
 
     def computed(self, reservation: Reservation) -> None:
@@ -84,7 +84,7 @@ class Reservations:
         """`worker` is gone: whatever was on its way there is lost."""
         for reservation in [live for live in self._live if live.worker == worker]:
             self.release(reservation)
-        self.expected.forgotten(worker)
+        self.expected.forgotten(worker, set())
 
     def expire(self, now: float) -> None:
         """Drop what was made more than the lifetime ago."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from radixgate.namespace import NamespaceSeed
-from radixgate.prefix import TOKEN_BYTES, PrefixHash, boundary_hashes
+from radixgate.prefix import TOKEN_BYTES, BoundaryHashes, PrefixHash
 from radixgate.v1.sync_pb2 import Load
 
 from gateway.fleet.trust import Belief
@@ -18,9 +18,12 @@ from gateway.fleet.worker import FleetWorker
 from gateway.route.cost import CostTerms, Prefill, cost, prior_rate, ranked
 from gateway.route.index import PrefixIndex
 from gateway.route.reservations import Reservation, Reservations
+from gateway.route.tombstones import Tombstones
 
 RESERVATION_LIFETIME: Final = 60.0
 RESERVATION_LIMIT: Final = 10_000
+EVICTED_REMEMBERED: Final = 65_536
+"""Evicted boundaries, at least: 4 million tokens at a stride of 64."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,9 @@ class Prompt:
         return len(self.packed) // TOKEN_BYTES
 
     @cached_property
-    def boundaries(self) -> Sequence[PrefixHash]:
-        """Hashes of its boundaries, shortest first."""
-        return boundary_hashes(self.packed, self.stride, self.seed)
+    def boundaries(self) -> BoundaryHashes:
+        """Hashes of its boundaries, shortest first; made when they are asked for."""
+        return BoundaryHashes(self.packed, self.stride, self.seed)
 
 
 class Estimate(NamedTuple):
@@ -82,24 +85,33 @@ class Router:
     def __init__(self, pick: Callable[[int], int]) -> None:
         self._pick = pick
         self._held = PrefixIndex()
+        self._tombstones = Tombstones(EVICTED_REMEMBERED)
         self._reservations = Reservations(RESERVATION_LIFETIME, RESERVATION_LIMIT)
 
     def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
         """`worker` holds `hashes` from now on."""
         self._held.stored(worker, hashes)
+        self._tombstones.stored(hashes)
 
-    def removed(self, worker: str, hashes: Collection[PrefixHash]) -> None:
-        """`worker` holds `hashes` no longer."""
-        self._held.removed(worker, hashes)
+    def removed(
+        self, worker: str, hashes: Collection[PrefixHash], evicted: Collection[PrefixHash]
+    ) -> None:
+        """`worker` holds `hashes` no longer; those of them that are `evicted` had to make room."""
+        gone = self._held.removed(worker, hashes)
+        self._tombstones.evicted(set(evicted).intersection(gone))
 
-    def forgotten(self, worker: str) -> None:
-        """The life of `worker` is over, and what was on its way to it is lost."""
-        self._held.forgotten(worker)
+    def forgotten(self, worker: str, held: set[PrefixHash]) -> None:
+        """The life of `worker` is over, and what was on its way to it is lost.
+
+        It held `held`, which is the router's from now on.
+        """
+        self._held.forgotten(worker, held)
         self._reservations.forget(worker)
 
     def reported(self, worker: str) -> None:
         """A load report of `worker` came."""
         self._reservations.reported(worker)
+        self._held.clean()
 
     def estimate(
         self, prompt: Prompt, candidates: Collection[FleetWorker], now: float
@@ -125,6 +137,14 @@ class Router:
                 Estimate(worker, belief, matched * prompt.stride, believed * prompt.stride, terms)
             )
         return ranked(estimates, self._pick)
+
+    def evicted(self, boundaries: Sequence[PrefixHash], from_index: int) -> int:
+        """How many of `boundaries`, from the one at `from_index` on, were held and evicted lately.
+
+        Where the best match of all workers ends, that is what more room would have saved. What was
+        lost with a worker, or cleared, is not counted, nor what lies beyond it.
+        """
+        return self._tombstones.run(boundaries, from_index)
 
     def reserve(self, prompt: Prompt, chosen: Estimate, now: float) -> Reservation:
         """Count the request on its chosen worker before that worker reports it."""

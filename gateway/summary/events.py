@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from radixgate.digest import SetDigest
 from radixgate.prefix import PrefixHash, unpack_hashes
-from radixgate.v1.sync_pb2 import Delta, Digest, Hello, Load
+from radixgate.v1.sync_pb2 import Delta, Digest, Hello, Load, RemovalReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,10 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A Delta was applied; `digest` is that of the summary after it."""
+    """A Delta was applied; `digest` is that of the summary after it.
+
+    `evicted`: those of `removed` that had to make room, and were not removed for another reason.
+    """
 
     worker: str
     epoch: int
@@ -88,15 +91,22 @@ class Changed:
     stored: Sequence[PrefixHash]
     removed: Sequence[PrefixHash]
     digest: SetDigest
+    evicted: Sequence[PrefixHash] = ()
 
     @classmethod
     def of(cls, worker: str, epoch: int, delta: Delta) -> "Changed":
         """Raises ValueError when a hash is cut off or named twice."""
         stored = unpack_hashes(delta.stored)
-        removed = [hash_ for removal in delta.removed for hash_ in unpack_hashes(removal.hashes)]
+        removed: list[PrefixHash] = []
+        evicted: list[PrefixHash] = []
+        for removal in delta.removed:
+            hashes = unpack_hashes(removal.hashes)
+            removed += hashes
+            if removal.reason == RemovalReason.REMOVAL_REASON_CAPACITY:
+                evicted += hashes
         if len({*stored, *removed}) != len(stored) + len(removed):
             raise ValueError(f"Delta {delta.seq} of worker {worker!r} names a prefix hash twice")
-        return cls(worker, epoch, delta.seq, stored, removed, digest_of(delta.digest))
+        return cls(worker, epoch, delta.seq, stored, removed, digest_of(delta.digest), evicted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,16 @@ class MirrorListener(Protocol):
     def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
         """None of `hashes` was held before."""
 
-    def removed(self, worker: str, hashes: Collection[PrefixHash]) -> None:
-        """All of `hashes` were held before."""
+    def removed(
+        self, worker: str, hashes: Collection[PrefixHash], evicted: Collection[PrefixHash]
+    ) -> None:
+        """All of `hashes` were held before; those of them that are `evicted` had to make room."""
 
-    def forgotten(self, worker: str) -> None:
-        """The worker holds nothing more: it left, or a new life of it began."""
+    def forgotten(self, worker: str, held: set[PrefixHash]) -> None:
+        """The worker holds nothing more: it left, or a new life of it began.
+
+        It held `held`, which is the listener's from now on: dropping it here would take time.
+        """
 
 
 @dataclass(slots=True)
@@ -152,7 +157,7 @@ class Mirror:
             or not summary.hashes.issuperset(event.removed)
         ):
             return False
-        self._move(summary, event.stored, event.removed)
+        self._move(summary, event.stored, event.removed, event.evicted)
         summary.seq, summary.digest = event.seq, digest
         return True
 
@@ -167,18 +172,20 @@ class Mirror:
         summary: Summary,
         stored: Collection[PrefixHash],
         removed: Collection[PrefixHash],
+        evicted: Collection[PrefixHash] = (),
     ) -> None:
         worker = summary.registration.worker
         if removed:
             summary.hashes.difference_update(removed)
-            self._listener.removed(worker, removed)
+            self._listener.removed(worker, removed, evicted)
         if stored:
             summary.hashes.update(stored)
             self._listener.stored(worker, stored)
 
     def _forget(self, worker: str) -> None:
-        if self._summaries.pop(worker, None) is not None:
-            self._listener.forgotten(worker)
+        summary = self._summaries.pop(worker, None)
+        if summary is not None:
+            self._listener.forgotten(worker, summary.hashes)
 
     @staticmethod
     def _has_reached(summary: Summary, seq: int, digest: SetDigest) -> bool:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from radixgate.digest import SetDigest
-from radixgate.prefix import PrefixHash
-from radixgate.v1.sync_pb2 import Digest, Load
+from radixgate.prefix import PrefixHash, pack_hashes
+from radixgate.v1.sync_pb2 import Delta, Digest, Load, Removal, RemovalReason
 
 from gateway.summary.events import (
     Changed,
@@ -20,7 +20,7 @@ from gateway.summary.events import (
     WorkerRecord,
 )
 from gateway.summary.mirror import Mirror
-from tests.summary.values import registration
+from tests.summary.values import digest, registration
 
 Held = frozenset[PrefixHash]
 
@@ -30,6 +30,7 @@ class SetListener:
 
     def __init__(self) -> None:
         self.held: dict[str, set[PrefixHash]] = {}
+        self.evicted: set[PrefixHash] = set()
 
     def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
         mine = self.held.setdefault(worker, set())
@@ -37,13 +38,17 @@ class SetListener:
         assert mine.isdisjoint(hashes)
         mine.update(hashes)
 
-    def removed(self, worker: str, hashes: Collection[PrefixHash]) -> None:
+    def removed(
+        self, worker: str, hashes: Collection[PrefixHash], evicted: Collection[PrefixHash]
+    ) -> None:
         assert hashes
+        assert set(hashes).issuperset(evicted)
+        self.evicted.update(evicted)
         assert self.held[worker].issuperset(hashes)
         self.held[worker].difference_update(hashes)
 
-    def forgotten(self, worker: str) -> None:
-        self.held.pop(worker, None)
+    def forgotten(self, worker: str, held: set[PrefixHash]) -> None:
+        assert self.held.pop(worker, set()) == held
 
 
 class Life:
@@ -174,3 +179,23 @@ def test_a_record_tells_the_listener_only_the_difference() -> None:
     mirror.load(life.record(1))
 
     assert listener.held == {"a": {2, 3}}
+
+
+def test_the_listener_hears_what_had_to_make_room() -> None:
+    names = [PrefixHash(name) for name in range(1, 5)]
+    delta = Delta(
+        seq=2,
+        removed=[
+            Removal(reason=RemovalReason.REMOVAL_REASON_CLEARED, hashes=pack_hashes(names[:1])),
+            Removal(reason=RemovalReason.REMOVAL_REASON_CAPACITY, hashes=pack_hashes(names[1:3])),
+        ],
+        digest=digest(names[3:]),
+    )
+    listener = SetListener()
+    mirror = Mirror(listener)
+    mirror.load(Life("a", 1, [frozenset(names)]).record(1))
+
+    assert mirror.apply(Changed.of("a", 1, delta))
+
+    assert listener.held == {"a": {names[3]}}
+    assert listener.evicted == {names[1], names[2]}
