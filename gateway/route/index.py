@@ -10,6 +10,7 @@ Pure: fed by whoever follows the summaries.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 from radixgate.prefix import PrefixHash
@@ -31,7 +32,8 @@ class PrefixIndex:
         self._clean_step = clean_step
         self._masks: dict[PrefixHash, int] = {}
         self._bits: dict[str, int] = {}
-        self._workers: list[str | None] = []
+        self._workers: dict[int, str] = {}
+        self._slots = 0
         self._live = 0
         self._free: list[int] = []
         self._forgotten: list[tuple[int, set[PrefixHash]]] = []
@@ -44,19 +46,20 @@ class PrefixIndex:
         """`worker`, which held none of `hashes`, holds them from now on."""
         bit = self._bits.get(worker) or self._enter(worker)
         masks = self._masks
-        get = masks.get
+        mask_or_alone = masks.setdefault
         # NOTE: boundaries along a prompt mostly have one mask; they share one integer.
-        before, after = None, bit
+        before = after = bit
         for name in hashes:
-            mask = get(name)
-            if mask is not before:
-                before, after = mask, bit if mask is None else mask | bit
-            masks[name] = after
+            mask = mask_or_alone(name, bit)
+            if mask is not bit:
+                if mask is not before:
+                    before, after = mask, mask | bit
+                masks[name] = after
         self._clean(self._clean_step + len(hashes))
 
     def removed(self, worker: str, hashes: Collection[PrefixHash]) -> list[PrefixHash]:
-        """`worker`, which held `hashes`, does not any longer. Returns those nobody holds now."""
-        gone = self._cleared(self._bits[worker], hashes)
+        """`worker` holds `hashes` no longer. Returns those of them that now nobody holds."""
+        gone = self._cleared(self._bits.get(worker, 0), hashes)
         self._clean(self._clean_step + len(hashes))
         return gone
 
@@ -68,7 +71,7 @@ class PrefixIndex:
         bit = self._bits.pop(worker, 0)
         if bit:
             self._live ^= bit
-            self._workers[bit.bit_length() - 1] = None
+            del self._workers[bit]
             self._forgotten.append((bit, held))
 
     def clean(self) -> None:
@@ -81,57 +84,64 @@ class PrefixIndex:
         Workers that hold none are left out. Few different match lengths cost O(log n) probes each.
         """
         matched: dict[str, int] = {}
-        get, length = self._masks.get, len(boundaries)
-
-        def settle(low: int, low_mask: int, high: int, high_mask: int) -> None:
-            """Workers that hold `low` boundaries but not `high` get their match."""
-            if low_mask == high_mask:
-                return
-            middle = (low + high) // 2
-            if middle == low:
-                name(low_mask ^ high_mask, low)
-                return
-            mask = get(boundaries[middle - 1], 0) & low_mask
-            lost_here, lost_there = low_mask ^ mask, mask & ~high_mask
-            if high - low <= WALK * min(lost_here.bit_count(), lost_there.bit_count()):
-                walk(low, low_mask, high, high_mask)
-            else:
-                settle(low, low_mask, middle, mask)
-                settle(middle, mask, high, mask & high_mask)
-
-        def walk(low: int, low_mask: int, high: int, high_mask: int) -> None:
-            for held, boundary in enumerate(boundaries[low : high - 1], low):
-                mask = get(boundary, 0) & low_mask
-                if mask != low_mask:
-                    name(low_mask ^ mask, held)
-                    low_mask = mask
-            name(low_mask & ~high_mask, high - 1)
-
-        def name(mask: int, held: int) -> None:
-            for worker in self._named(mask):
-                matched[worker] = held
-
-        low, low_mask = 1, get(boundaries[0], 0) & self._live if length else 0
-        while low_mask:
-            high = min(2 * low, length + 1)
-            high_mask = get(boundaries[high - 1], 0) & low_mask if high <= length else 0
-            settle(low, low_mask, high, high_mask)
-            low, low_mask = high, high_mask
+        for held, mask in self._losses(boundaries):
+            leaving = mask
+            while leaving:
+                bit = leaving & -leaving
+                matched[self._workers[bit]] = held
+                leaving ^= bit
         return matched
 
     def check_integrity(self) -> None:
         """Raises AssertionError when slots or masks contradict each other."""
         assert self._live == sum(self._bits.values())
-        assert [1 << slot for slot, worker in enumerate(self._workers) if worker] == sorted(
-            self._bits.values()
-        )
+        assert self._workers == {bit: worker for worker, bit in self._bits.items()}
         cleaning = [bit for bit, _ in self._forgotten]
         slots = sorted([*self._bits.values(), *self._free, *cleaning])
-        assert slots == [1 << slot for slot in range(len(self._workers))]
+        assert slots == [1 << slot for slot in range(self._slots)]
         dirty = self._live | sum(cleaning)
         assert all(mask and not mask & ~dirty for mask in self._masks.values())
         for bit, held in self._forgotten:
             assert held == {name for name, mask in self._masks.items() if mask & bit}
+
+    def _losses(self, boundaries: Sequence[PrefixHash]) -> Iterator[tuple[int, int]]:
+        """How many boundaries those hold, as a mask, that do not hold one more."""
+        get, length = self._masks.get, len(boundaries)
+        low, low_mask = 1, get(boundaries[0], 0) & self._live if length else 0
+        while low_mask:
+            high = min(2 * low, length + 1)
+            high_mask = get(boundaries[high - 1], 0) & low_mask if high <= length else 0
+            spans = [(low, low_mask, high, high_mask)]
+            low, low_mask = high, high_mask
+            while spans:
+                start, before, end, after = spans.pop()
+                if before == after:
+                    continue
+                middle = (start + end) // 2
+                if middle == start:
+                    yield start, before ^ after
+                    continue
+                between = get(boundaries[middle - 1], 0) & before
+                lost = (before ^ between).bit_count(), (between & ~after).bit_count()
+                if end - start <= WALK * min(lost):
+                    yield from self._walked(start, before, boundaries[start : end - 1], after)
+                else:
+                    spans.append((middle, between, end, between & after))
+                    spans.append((start, before, middle, between))
+
+    def _walked(
+        self, start: int, before: int, names: Sequence[PrefixHash], after: int
+    ) -> Iterator[tuple[int, int]]:
+        """The same where `before` holds `start` boundaries and, beyond `names`, `after` goes on."""
+        last = None
+        for held, mask in enumerate(map(self._masks.get, names, repeat(0)), start):
+            if mask is not last:
+                last = mask
+                kept = mask & before
+                if kept != before:
+                    yield held, before ^ kept
+                    before = kept
+        yield start + len(names), before & ~after
 
     def _clean(self, limit: int) -> None:
         while self._forgotten:
@@ -147,16 +157,16 @@ class PrefixIndex:
     def _cleared(self, bit: int, hashes: Collection[PrefixHash]) -> list[PrefixHash]:
         """Take `bit` out of the masks of `hashes`; those that no live worker holds then."""
         masks, live, gone = self._masks, self._live, []
-        before, after = None, 0
+        before = after = 0
         for name in hashes:
-            mask = masks[name]
+            mask = masks.get(name, 0)
             if mask is not before:
                 before, after = mask, mask & ~bit
             if after:
                 masks[name] = after
-            else:
+            elif mask:
                 del masks[name]
-            if not after & live:
+            if mask and not after & live:
                 gone.append(name)
         return gone
 
@@ -164,17 +174,9 @@ class PrefixIndex:
         if self._free:
             bit = self._free.pop()
         else:
-            bit = 1 << len(self._workers)
-            self._workers.append(None)
-        self._workers[bit.bit_length() - 1] = worker
+            bit = 1 << self._slots
+            self._slots += 1
+        self._workers[bit] = worker
         self._bits[worker] = bit
         self._live |= bit
         return bit
-
-    def _named(self, mask: int) -> Iterator[str]:
-        while mask:
-            lowest = mask & -mask
-            worker = self._workers[lowest.bit_length() - 1]
-            assert worker is not None
-            yield worker
-            mask ^= lowest

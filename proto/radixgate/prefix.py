@@ -8,6 +8,7 @@ boundary can be probed alone. `vectors.json` beside this file has test vectors f
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from struct import iter_unpack
 from typing import NewType, cast, overload
 
 import xxhash
@@ -50,7 +51,7 @@ def unpack_hashes(packed: bytes) -> list[PrefixHash]:
     Raises:
         ValueError: the length is not a whole number of hashes.
     """
-    return [PrefixHash(value) for value in _unpack("Q", HASH_BYTES, packed, "prefix hashes")]
+    return cast(list[PrefixHash], _unpack("Q", HASH_BYTES, packed, "prefix hashes"))
 
 
 def prefix_hash(packed: bytes | memoryview, tokens: int, seed: NamespaceSeed) -> PrefixHash:
@@ -78,36 +79,32 @@ class PrefixHasher:
         view = memoryview(packed)
         update = self._state.update
         digest = cast(Callable[[], PrefixHash], self._state.intdigest)
-        start, first = 0, self._stride_bytes - self._length % self._stride_bytes
-        for end in range(first, len(view) + 1, self._stride_bytes):
-            update(view[start:end])
-            completed.append(digest())
-            start = end
-        update(view[start:])
+        missing = -self._length % self._stride_bytes
         self._length += len(view)
+        if missing:
+            head, view = view[:missing], view[missing:]
+            update(head)
+            if len(head) == missing:
+                completed.append(digest())
+        whole = len(view) - len(view) % self._stride_bytes
+        for stride in iter_unpack(f"{self._stride_bytes}s", view[:whole]):
+            update(*stride)
+            completed.append(digest())
+        update(view[whole:])
         return completed
-
-    def skip(self, packed: bytes | bytearray | memoryview) -> None:
-        """Append `packed` tokens, without the hashes of the boundaries they complete."""
-        self._state.update(packed)
-        self._length += len(packed)
 
 
 class BoundaryHashes(Sequence[PrefixHash]):
     """The hashes of a prompt's boundaries, shortest prefix first, made when they are asked for.
 
-    One alone costs a pass over its prefix, at memory speed; a slice costs one pass over the whole
-    of its longest prefix. What was made is kept.
+    One alone costs a pass over its prefix, at memory speed; the first slice makes all of them.
 
     Args: `packed` token ids as little-endian uint32; `stride` in tokens; `seed` of the namespace.
     """
 
     def __init__(self, packed: bytes, stride: int, seed: NamespaceSeed) -> None:
-        self._view = memoryview(packed)
-        self._stride_bytes = stride * TOKEN_BYTES
-        self._stride = stride
-        self._seed = seed
-        self._made: list[PrefixHash | None] = [None] * (len(packed) // self._stride_bytes)
+        self._packed, self._stride, self._seed = packed, stride, seed
+        self._made: list[PrefixHash | None] = [None] * (len(packed) // (stride * TOKEN_BYTES))
 
     def __len__(self) -> int:
         return len(self._made)
@@ -121,25 +118,14 @@ class BoundaryHashes(Sequence[PrefixHash]):
     def __getitem__(self, at: slice) -> list[PrefixHash]: ...
     def __getitem__(self, at: int | slice) -> PrefixHash | list[PrefixHash]:
         if isinstance(at, slice):
-            return self._sliced(at)
+            if None in self._made[at]:
+                self._made[:] = boundary_hashes(self._packed, self._stride, self._seed)
+            return cast(list[PrefixHash], self._made[at])
         made = self._made[at]
         if made is None:
-            end = (range(len(self._made))[at] + 1) * self._stride_bytes
-            made = PrefixHash(xxhash.xxh3_64_intdigest(self._view[:end], self._seed))
-            self._made[at] = made
+            count = range(1, len(self._made) + 1)[at]
+            made = self._made[at] = prefix_hash(self._packed, count * self._stride, self._seed)
         return made
-
-    def _sliced(self, at: slice) -> list[PrefixHash]:
-        wanted = self._made[at]
-        if None in wanted:
-            places = range(len(self._made))[at]
-            first, last = min(places[0], places[-1]), max(places[0], places[-1])
-            start, end = first * self._stride_bytes, (last + 1) * self._stride_bytes
-            hasher = PrefixHasher(self._stride, self._seed)
-            hasher.skip(self._view[:start])
-            self._made[first : last + 1] = hasher.update(self._view[start:end])
-            wanted = self._made[at]
-        return cast(list[PrefixHash], wanted)
 
 
 def _pack(typecode: str, values: Iterable[int], wrong: str) -> bytes:
