@@ -12,11 +12,14 @@ SILENCE_LIMIT = 0.5
 
 
 class Trust(Enum):
-    """The value is the weight of a matched token in a routing decision."""
+    """`weight` is that of a matched token in a routing decision."""
 
     LIVE = 1.0
     SUSPECT = 0.5
     LOST = 0.0
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
 
 
 class SyncState(Enum):
@@ -33,6 +36,9 @@ class Belief(NamedTuple):
 
     trust: Trust
     reason: str
+
+
+IN_SYNC = Belief(Trust.LIVE, SyncState.SYNCED.value)
 
 
 def believe(
@@ -57,4 +63,4 @@ def believe(
         return Belief(Trust.SUSPECT, state.value)
     if silence > lease * SILENCE_LIMIT:
         return Belief(Trust.SUSPECT, f"silent for {silence:.1f} s")
-    return Belief(Trust.LIVE, state.value)
+    return IN_SYNC

@@ -1,15 +1,18 @@
 """One worker as the gateway knows it now: a value, replaced at each event."""
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 
 from radixgate.v1.sync_pb2 import Load
 from radixgate.v1.worker_pb2 import ModelCard
 
-from gateway.fleet.trust import Belief, SyncState, believe
+from gateway.fleet.pressure import Pressure
+from gateway.fleet.trust import IN_SYNC, SILENCE_LIMIT, Belief, SyncState, believe
 from gateway.summary.events import Registration
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FleetWorker:
     """Times are seconds of the fleet's monotonic clock.
 
@@ -34,7 +37,7 @@ class FleetWorker:
     card: ModelCard | None = None
     problem: str = ""
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Unique in its pool."""
         return self.registration.worker
@@ -59,7 +62,20 @@ class FleetWorker:
         """Finishing what it has; takes nothing new."""
         return self.load is not None and self.load.draining
 
+    @cached_property
+    def pressure(self) -> Pressure:
+        """What the last load report means for the next request; of an idle worker before that."""
+        return Pressure.of(self.load or Load())
+
     def belief(self, now: float) -> Belief:
         """How far to trust it at `now`, and why."""
+        if now < self._live_until:
+            return IN_SYNC
         remaining = None if self.deadline is None else self.deadline - now
         return believe(self.state, now - self.heard_at, self.lease, remaining, self.problem)
+
+    @cached_property
+    def _live_until(self) -> float:
+        if self.problem or self.deadline is None or self.state is not SyncState.SYNCED:
+            return -math.inf
+        return min(self.deadline, self.heard_at + SILENCE_LIMIT * self.lease)

@@ -12,27 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple, Protocol, TypeVar
 
-from radixgate.v1.sync_pb2 import Load
+from gateway.fleet.pressure import Pressure
 
-PRIOR_PREFILL_TOKENS_PER_SECOND = 1000.0
-PRIOR_ITL_MS = 30.0
-# A sequence that runs now is taken to need this many tokens more before it leaves its slot.
-PRIOR_REMAINING_TOKENS = 128
+PRIOR_PREFILL_TOKENS_PER_MS = 1.0
 
 TIE_MS = 1.0
 TIE_RATIO = 0.05
-
-
-class Prefill(NamedTuple):
-    """Args: `tokens` of the prompt; how many of them are believed `cached`, so a fraction."""
-
-    tokens: int
-    cached: float
-
-    @property
-    def to_compute(self) -> float:
-        """Tokens to compute: at least the last one, which gives the logits."""
-        return max(1.0, self.tokens - self.cached)
 
 
 class CostTerms(NamedTuple):
@@ -49,45 +34,46 @@ class CostTerms(NamedTuple):
         return sum(self)
 
 
-def prior_rate(loads: Iterable[Load]) -> float:
-    """Prefill tokens per second of a worker that has measured none: as its pool's others have."""
-    measured = [load.prefill_tokens_per_second for load in loads if load.prefill_tokens_per_second]
-    return fmean(measured) if measured else PRIOR_PREFILL_TOKENS_PER_SECOND
+def prior_rate(pressures: Iterable[Pressure]) -> float:
+    """Prefill tokens per ms of a worker that has measured none: as its pool's others have."""
+    measured = [pressure.tokens_per_ms for pressure in pressures if pressure.tokens_per_ms]
+    return fmean(measured) if measured else PRIOR_PREFILL_TOKENS_PER_MS
+
+
+def to_compute(tokens: int, cached: float) -> float:
+    """Of a prompt's `tokens`, when `cached` of them are believed to be, so a fraction too.
+
+    At least the last one, which gives the logits.
+    """
+    return tokens - cached if cached < tokens - 1 else 1.0
 
 
 def cost(
-    prefill: Prefill, load: Load, *, reserved_tokens: int, block_size: int, prior_rate: float
+    tokens: float,
+    pressure: Pressure,
+    *,
+    reserved_tokens: int,
+    block_size: int,
+    prior_rate: float,
 ) -> CostTerms:
-    """The cost of `prefill` on a worker.
+    """The cost of a request on a worker.
 
     Args:
-        prefill: what the request needs computed there.
-        load: the worker's last report; fields it has not measured are 0.
-        reserved_tokens: on their way to the worker, and not yet part of `load.backlog_tokens`.
+        tokens: of it to compute there.
+        pressure: on the worker, by its last report.
+        reserved_tokens: on their way to the worker, and not yet part of its backlog.
         block_size: tokens in one of the worker's blocks.
-        prior_rate: prefill tokens per second, if the worker has measured none.
+        prior_rate: prefill tokens per ms, if the worker has measured none.
     """
-    rate = (load.prefill_tokens_per_second or prior_rate) / 1000
-    prefill_ms = prefill.to_compute / rate
-    occupied = load.running / load.max_running if load.max_running else 0.0
-    missing_blocks = -(-prefill.to_compute // block_size) - load.free_blocks
+    rate = pressure.tokens_per_ms or prior_rate
+    prefill_ms = tokens / rate
+    missing_blocks = -(-tokens // block_size) - pressure.free_blocks
     return CostTerms(
-        wait_ms=(load.backlog_tokens + reserved_tokens) / rate + _slot_wait_ms(load),
-        prefill_ms=prefill_ms,
-        interfere_ms=prefill_ms * occupied,
-        evict_ms=max(0.0, missing_blocks) * load.regret_ms_per_block,
+        (pressure.backlog_tokens + reserved_tokens) / rate + pressure.slot_wait_ms,
+        prefill_ms,
+        prefill_ms * pressure.occupied,
+        missing_blocks * pressure.regret_ms_per_block if missing_blocks > 0 else 0.0,
     )
-
-
-def _slot_wait_ms(load: Load) -> float:
-    """Time until everyone waiting and then this request has a slot; 0 while one is free.
-
-    With R sequences running that need L tokens each, one leaves every L · ITL / R.
-    """
-    if load.running + load.waiting < load.max_running or not load.running:
-        return 0.0
-    leaves_every_ms = PRIOR_REMAINING_TOKENS * (load.itl_ms or PRIOR_ITL_MS) / load.running
-    return (load.running + load.waiting - load.max_running + 1) * leaves_every_ms
 
 
 class Priced(Protocol):
@@ -117,17 +103,15 @@ def ranked(candidates: Sequence[PricedT], pick: Callable[[int], int]) -> list[Pr
     the one with the most free blocks; then `pick(n)`, a random number below n, decides, so that
     gateways that see the same do not all run to the same worker.
     """
-    by_cost = sorted(candidates, key=lambda candidate: candidate.total_ms)
-    if not by_cost:
+    if not candidates:
         return []
-    lowest = by_cost[0].total_ms
+    costs = [candidate.total_ms for candidate in candidates]
+    lowest = min(costs)
     limit = lowest + max(TIE_MS, TIE_RATIO * lowest)
-    tied = [candidate for candidate in by_cost if candidate.total_ms <= limit]
-    best = max(map(_merit, tied))
-    finalists = [candidate for candidate in tied if _merit(candidate) == best]
+    tied = [each for each, total in zip(candidates, costs, strict=True) if total <= limit]
+    merits = [(each.expected_tokens, each.free_blocks) for each in tied]
+    best = max(merits)
+    finalists = [each for each, merit in zip(tied, merits, strict=True) if merit == best]
     winner = finalists[pick(len(finalists))]
+    by_cost = [candidates[at] for at in sorted(range(len(costs)), key=costs.__getitem__)]
     return [winner, *(candidate for candidate in by_cost if candidate is not winner)]
-
-
-def _merit(candidate: Priced) -> tuple[int, int]:
-    return candidate.expected_tokens, candidate.free_blocks

@@ -100,4 +100,5 @@ class Reservations:
 
     def tokens(self, worker: str) -> int:
         """Reserved tokens that the last load report of `worker` does not include."""
-        return sum(reservation.tokens for reservation in self._unreported.get(worker, ()))
+        unreported = self._unreported.get(worker)
+        return sum(reservation.tokens for reservation in unreported) if unreported else 0

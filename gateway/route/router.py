@@ -11,11 +11,10 @@ from typing import Final, NamedTuple
 
 from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import TOKEN_BYTES, BoundaryHashes, PrefixHash
-from radixgate.v1.sync_pb2 import Load
 
 from gateway.fleet.trust import Belief
 from gateway.fleet.worker import FleetWorker
-from gateway.route.cost import CostTerms, Prefill, cost, prior_rate, ranked
+from gateway.route.cost import CostTerms, cost, prior_rate, ranked, to_compute
 from gateway.route.index import PrefixIndex
 from gateway.route.reservations import Reservation, Reservations
 from gateway.route.tombstones import Tombstones
@@ -73,7 +72,7 @@ class Estimate(NamedTuple):
     @property
     def free_blocks(self) -> int:
         """As last reported."""
-        return self.worker.load.free_blocks if self.worker.load else 0
+        return self.worker.pressure.free_blocks
 
 
 class Router:
@@ -120,22 +119,21 @@ class Router:
         self._reservations.expire(now)
         held = self._held.match(prompt.boundaries)
         expected = self._reservations.expected.match(prompt.boundaries)
-        rate = prior_rate(worker.load for worker in candidates if worker.load)
+        rate = prior_rate(worker.pressure for worker in candidates)
+        tokens, stride = prompt.tokens, prompt.stride
         estimates = []
         for worker in candidates:
             belief = worker.belief(now)
             matched = held.get(worker.id, 0)
             believed = max(matched, expected.get(worker.id, 0))
             terms = cost(
-                Prefill(prompt.tokens, belief.trust.value * believed * prompt.stride),
-                worker.load or Load(),
+                to_compute(tokens, belief.trust.weight * believed * stride),
+                worker.pressure,
                 reserved_tokens=self._reservations.tokens(worker.id),
                 block_size=worker.registration.block_size,
                 prior_rate=rate,
             )
-            estimates.append(
-                Estimate(worker, belief, matched * prompt.stride, believed * prompt.stride, terms)
-            )
+            estimates.append(Estimate(worker, belief, matched * stride, believed * stride, terms))
         return ranked(estimates, self._pick)
 
     def evicted(self, boundaries: Sequence[PrefixHash], from_index: int) -> int:

@@ -6,6 +6,7 @@ from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.fleet.fleet import Expired, Fleet
 from gateway.fleet.trust import Belief, SyncState, Trust, believe
+from gateway.fleet.worker import FleetWorker
 from gateway.summary.events import Departed, Detached, Event, Loaded, Registered, Replaced
 from tests.summary import values
 from tests.summary.values import MODEL, registration
@@ -73,9 +74,14 @@ def test_belief(
     trust: Trust,
     reason: str,
 ) -> None:
-    belief = believe(state, silence, LEASE, remaining, problem)
-    assert belief.trust is trust
-    assert reason in belief.reason
+    now = 100.0
+    deadline = None if remaining is None else now + remaining
+    worker = FleetWorker(
+        registration("a", 1), LEASE, now - silence, deadline, state, problem=problem
+    )
+    for belief in (believe(state, silence, LEASE, remaining, problem), worker.belief(now)):
+        assert belief.trust is trust
+        assert reason in belief.reason
 
 
 def test_a_worker_is_a_candidate_once_its_card_is_checked(pooled: Pooled) -> None:

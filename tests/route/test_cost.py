@@ -5,22 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from radixgate.v1.sync_pb2 import Load
 
+from gateway.fleet.pressure import Pressure
 from gateway.route.cost import (
-    PRIOR_PREFILL_TOKENS_PER_SECOND,
+    PRIOR_PREFILL_TOKENS_PER_MS,
     TIE_MS,
     TIE_RATIO,
     CostTerms,
-    Prefill,
     cost,
     prior_rate,
     ranked,
+    to_compute,
 )
 
 IDLE = Load(max_running=8, free_blocks=1000, prefill_tokens_per_second=2000, itl_ms=20)
 
 
-def cost_of(prefill: Prefill, load: Load, reserved: int = 0) -> CostTerms:
-    return cost(prefill, load, reserved_tokens=reserved, block_size=16, prior_rate=500)
+def cost_of(tokens: float, load: Load, reserved: int = 0) -> CostTerms:
+    pressure = Pressure.of(load)
+    return cost(tokens, pressure, reserved_tokens=reserved, block_size=16, prior_rate=0.5)
 
 
 def with_load(**fields: float) -> Load:
@@ -31,40 +33,41 @@ def with_load(**fields: float) -> Load:
 
 
 def test_an_idle_worker_costs_the_prefill() -> None:
-    assert cost_of(Prefill(600, 200), IDLE) == CostTerms(0, 200, 0, 0)
+    assert cost_of(to_compute(600, 200), IDLE) == CostTerms(0, 200, 0, 0)
 
 
 def test_tokens_ahead_are_waited_for() -> None:
-    assert cost_of(Prefill(100, 0), with_load(backlog_tokens=300), 700).wait_ms == 500
+    assert cost_of(to_compute(100, 0), with_load(backlog_tokens=300), 700).wait_ms == 500
 
 
 def test_a_fully_cached_prompt_computes_its_last_token() -> None:
-    assert cost_of(Prefill(600, 600), IDLE).prefill_ms == 0.5
+    assert cost_of(to_compute(600, 600), IDLE).prefill_ms == 0.5
 
 
 def test_a_full_house_is_waited_for() -> None:
     # 8 run, 128 tokens of 20 ms each to go: one leaves every 320 ms, and two go in before us.
-    assert cost_of(Prefill(100, 0), with_load(running=8, waiting=2)).wait_ms == 960
-    assert cost_of(Prefill(100, 0), with_load(running=7)).wait_ms == 0
+    assert cost_of(to_compute(100, 0), with_load(running=8, waiting=2)).wait_ms == 960
+    assert cost_of(to_compute(100, 0), with_load(running=7)).wait_ms == 0
 
 
 def test_prefill_interferes_with_what_runs() -> None:
-    assert cost_of(Prefill(400, 0), with_load(running=4)).interfere_ms == 100
+    assert cost_of(to_compute(400, 0), with_load(running=4)).interfere_ms == 100
 
 
 def test_blocks_that_must_go_are_regretted() -> None:
     full = Load(free_blocks=5, regret_ms_per_block=3, prefill_tokens_per_second=1000)
-    assert cost_of(Prefill(161, 0), full).evict_ms == 18
-    assert cost_of(Prefill(80, 0), full).evict_ms == 0
+    assert cost_of(to_compute(161, 0), full).evict_ms == 18
+    assert cost_of(to_compute(80, 0), full).evict_ms == 0
 
 
 def test_a_worker_that_measured_nothing_yet_has_the_prior() -> None:
-    assert cost_of(Prefill(100, 0), Load()) == CostTerms(0, 200, 0, 0)
+    assert cost_of(to_compute(100, 0), Load()) == CostTerms(0, 200, 0, 0)
 
 
 def test_the_prior_is_what_the_others_measured() -> None:
-    assert prior_rate([IDLE, Load(), Load(prefill_tokens_per_second=1000)]) == 1500
-    assert prior_rate([Load()]) == prior_rate([]) == PRIOR_PREFILL_TOKENS_PER_SECOND
+    loads = [IDLE, Load(), Load(prefill_tokens_per_second=1000)]
+    assert prior_rate(map(Pressure.of, loads)) == 1.5
+    assert prior_rate([Pressure.of(Load())]) == prior_rate([]) == PRIOR_PREFILL_TOKENS_PER_MS
 
 
 LOADS = st.builds(
@@ -84,8 +87,8 @@ LOADS = st.builds(
 def test_no_term_is_negative_and_holding_more_never_costs_more(
     load: Load, tokens: int, share: float, smaller: float, reserved: int
 ) -> None:
-    warm = cost_of(Prefill(tokens, share * tokens), load, reserved)
-    cold = cost_of(Prefill(tokens, smaller * share * tokens), load, reserved)
+    warm = cost_of(to_compute(tokens, share * tokens), load, reserved)
+    cold = cost_of(to_compute(tokens, smaller * share * tokens), load, reserved)
     assert min(warm) >= 0
     assert all(less <= more for less, more in zip(warm, cold, strict=True))
     assert warm.total_ms == pytest.approx(sum(warm))
