@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast lint fmt proto proto-check bench bench-attention bench-engine bench-kv bench-eviction clean
+.PHONY: help install up test test-fast lint fmt proto proto-check bench bench-attention bench-engine bench-kv bench-eviction bench-index clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-kv: $(STAMP) ## Compare the KV formats at one budget of bytes; draws docs/
 
 bench-eviction: $(STAMP) ## Replay public traces with each eviction policy
 	@$(BIN)/python -m bench.eviction
+
+bench-index: $(STAMP) ## Measure routing decisions and the upkeep of the index
+	@$(BIN)/python -m bench.index
 
 bench-attention: $(STAMP) ## Measure attention over paged KV beside torch's own
 	@$(BIN)/python -m bench.attention
