@@ -36,7 +36,7 @@ class PrefixIndex:
         self._slots = 0
         self._live = 0
         self._free: list[int] = []
-        self._forgotten: list[tuple[int, set[PrefixHash]]] = []
+        self._forgotten: list[tuple[int, dict[PrefixHash, None]]] = []
 
     def __len__(self) -> int:
         """How many boundaries take memory: those held by anyone, and those yet to clean out."""
@@ -63,10 +63,10 @@ class PrefixIndex:
         self._clean(self._clean_step + len(hashes))
         return gone
 
-    def forgotten(self, worker: str, held: set[PrefixHash]) -> None:
+    def forgotten(self, worker: str, held: dict[PrefixHash, None]) -> None:
         """`worker` holds nothing any more. Takes the same time, however much it held.
 
-        `held` is all that it held until now; the set belongs to the index from here on.
+        `held` is all that it held until now; the dict belongs to the index from here on.
         """
         bit = self._bits.pop(worker, 0)
         if bit:
@@ -102,7 +102,7 @@ class PrefixIndex:
         dirty = self._live | sum(cleaning)
         assert all(mask and not mask & ~dirty for mask in self._masks.values())
         for bit, held in self._forgotten:
-            assert held == {name for name, mask in self._masks.items() if mask & bit}
+            assert held.keys() == {name for name, mask in self._masks.items() if mask & bit}
 
     def _losses(self, boundaries: Sequence[PrefixHash]) -> Iterator[tuple[int, int]]:
         """How many boundaries those hold, as a mask, that do not hold one more."""
@@ -147,7 +147,7 @@ class PrefixIndex:
         while self._forgotten:
             bit, held = self._forgotten[-1]
             step = min(limit, len(held))
-            self._cleared(bit, [held.pop() for _ in range(step)])
+            self._cleared(bit, [held.popitem()[0] for _ in range(step)])
             if held:
                 return
             limit -= step

@@ -84,7 +84,7 @@ class Reservations:
         """`worker` is gone: whatever was on its way there is lost."""
         for reservation in [live for live in self._live if live.worker == worker]:
             self.release(reservation)
-        self.expected.forgotten(worker, set())
+        self.expected.forgotten(worker, {})
 
     def expire(self, now: float) -> None:
         """Drop what was made more than the lifetime ago."""

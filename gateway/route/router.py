@@ -99,7 +99,7 @@ class Router:
         gone = self._held.removed(worker, hashes)
         self._tombstones.evicted(set(evicted).intersection(gone))
 
-    def forgotten(self, worker: str, held: set[PrefixHash]) -> None:
+    def forgotten(self, worker: str, held: dict[PrefixHash, None]) -> None:
         """The life of `worker` is over, and what was on its way to it is lost.
 
         It held `held`, which is the router's from now on.

@@ -52,7 +52,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(worker=WORKERS)
     def leave(self, worker: str) -> None:
-        self.index.forgotten(worker, set(hashes_of(self.held.pop(worker, set()))))
+        self.index.forgotten(worker, dict.fromkeys(hashes_of(self.held.pop(worker, set()))))
 
     @rule()
     def clean(self) -> None:
@@ -127,14 +127,14 @@ def test_a_worker_that_returns_owes_nothing_to_its_earlier_life() -> None:
     boundaries = [PrefixHash(1), PrefixHash(2)]
     index.stored("a", boundaries)
     index.stored("b", boundaries[:1])
-    index.forgotten("a", set(boundaries))
+    index.forgotten("a", dict.fromkeys(boundaries))
     index.stored("c", [])
     index.stored("a", [])
     assert index.match(boundaries) == {"b": 1}
 
 
-class Untouched(set[PrefixHash]):
-    """A set that must not be read yet."""
+class Untouched(dict[PrefixHash, None]):
+    """A dict that must not be read yet."""
 
     readable = False
 
@@ -149,7 +149,7 @@ class Untouched(set[PrefixHash]):
 
 def test_forgetting_reads_nothing_and_cleaning_goes_in_steps() -> None:
     index = PrefixIndex(clean_step=10)
-    held = Untouched(map(PrefixHash, range(95)))
+    held = Untouched.fromkeys(map(PrefixHash, range(95)))
     index.stored("a", [PrefixHash(name) for name in range(95)])
     index.stored("b", [PrefixHash(0)])
     index.forgotten("a", held)
@@ -170,5 +170,5 @@ def test_memory_is_bounded_by_twice_what_is_held_through_any_number_of_restarts(
         for name in names:
             index.stored("a", [name])
             assert len(index) <= 200
-        index.forgotten("a", set(names))
+        index.forgotten("a", dict.fromkeys(names))
     index.check_integrity()

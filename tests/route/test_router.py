@@ -104,7 +104,7 @@ def test_reserved_tokens_wait_until_reported_computed_released_or_lost(router: R
         lambda reservation: router.reported("a"),
         router.computed,
         router.release,
-        lambda reservation: router.forgotten("a", set()),
+        lambda reservation: router.forgotten("a", {}),
     ):
         reservation = router.reserve(PROMPT, router.estimate(PROMPT, [A], 1.0)[0], 1.0)
         assert wait() == pytest.approx(reservation.tokens)
@@ -128,7 +128,7 @@ def test_boundaries_are_expected_until_the_request_ends(router: Router) -> None:
 def test_a_new_life_owes_nothing_to_the_old_one(router: Router) -> None:
     router.stored("a", PROMPT.boundaries)
     router.reserve(PROMPT, router.estimate(PROMPT, [A], 1.0)[0], 1.0)
-    router.forgotten("a", set(PROMPT.boundaries))
+    router.forgotten("a", dict.fromkeys(PROMPT.boundaries))
     (estimate,) = router.estimate(PROMPT, [A], 1.1)
     assert (estimate.matched_tokens, estimate.expected_tokens) == (0, 0)
 
@@ -144,9 +144,9 @@ def test_only_what_the_last_that_held_it_evicted_counts_as_evicted(router: Route
     assert router.evicted(names, 3) == 0
     router.removed("b", names[2:3], evicted=names[2:3])
     assert router.evicted(names, 2) == 1
-    router.forgotten("b", set(names[:2]))
+    router.forgotten("b", dict.fromkeys(names[:2]))
     router.removed("a", names[1:2], evicted=names[1:2])
-    router.forgotten("a", set(names[:1]))
+    router.forgotten("a", dict.fromkeys(names[:1]))
     assert (router.evicted(names, 0), router.evicted(names, 1)) == (0, 2)
     router.stored("a", names[:3])
     router.removed("a", names[:3], evicted=())
