@@ -10,6 +10,9 @@ with equal blocks of 64 tokens. A ratio is the median over rounds of another's t
 Then events of 32 boundaries are applied, in a process for each index and size, which says how much
 it has grown: first each boundary for one worker, then for a second one. Ours also evicts as much as
 it stores, and forgets workers.
+
+All times are CPU time of the process, of all its threads, so that what else the machine does counts
+little. Dynamo's index has a thread of its own, and the time of waiting for it is not counted.
 """
 
 import argparse
@@ -21,9 +24,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import truediv
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import xxhash
@@ -133,21 +137,22 @@ def compared(candidates: dict[str, Callable[[], Any]], rounds: int) -> dict[str,
     for _ in range(rounds):
         for name, action in candidates.items():
             taken[name].append(microseconds(action, DECISIONS))
-    first, *others = taken.values()
-    ratios = [median(b / a for a, b in zip(first, other, strict=True)) for other in others]
+    first, *others = taken
     return {
         "us": {name: round(median(times), 1) for name, times in taken.items()},
-        "ratio": dict(zip(list(taken)[1:], [round(ratio, 2) for ratio in ratios], strict=True)),
-        "raw_us": {name: [round(time, 1) for time in times] for name, times in taken.items()},
+        "ratio": {
+            name: round(median(map(truediv, taken[name], taken[first])), 2) for name in others
+        },
+        "raw_us": taken,
     }
 
 
 def microseconds(action: Callable[[], Any], times: int) -> float:
     """Mean time of `action`."""
-    started = perf_counter()
+    started = process_time()
     for _ in range(times):
         action()
-    return 1e6 * (perf_counter() - started) / times
+    return round(1e6 * (process_time() - started) / times, 1)
 
 
 def child(*arguments: str | int) -> Any:
@@ -165,13 +170,13 @@ def upkeep(name: str, total: int) -> dict[str, Any]:
     index = Ours() if name == "ours" else Dynamo()
     result: dict[str, Any] = {"index": name, "boundaries": total}
     for shift, holders in enumerate(("first", "second")):
-        before, seconds = resident_bytes(), 0.0
+        before, rate = resident_bytes(), Rate()
         for dealt in runs(total // BATCH):
             run = dealt._replace(worker=(dealt.worker + shift) % WORKERS)
-            seconds += 1e-6 * microseconds(partial(index.apply, run, index.event(run)), 1)
+            rate.time(partial(index.apply, run, index.event(run)), BATCH)
         index.decide(b"" if name == "ours" else [])  # type: ignore[arg-type]
         result[f"{holders} holder"] = {
-            "boundaries_per_second": round(total / seconds),
+            "boundaries_per_second": rate.per_second,
             "bytes_per_boundary": round((resident_bytes() - before) / total, 1),
         }
     if isinstance(index, Ours):
@@ -182,15 +187,34 @@ def upkeep(name: str, total: int) -> dict[str, Any]:
     return result
 
 
+class Rate:
+    """How much is done in a second."""
+
+    def __init__(self) -> None:
+        self._done, self._seconds = 0, 0.0
+
+    def time(self, action: Callable[[], Any], amount: int) -> None:
+        """`action` does `amount`."""
+        started = process_time()
+        action()
+        self._seconds += process_time() - started
+        self._done += amount
+
+    @property
+    def per_second(self) -> int:
+        """Mean."""
+        return round(self._done / self._seconds)
+
+
 def churn(index: Ours, total: int) -> dict[str, Any]:
     """Each worker stores new boundaries, after the `total` that are held, and evicts as many."""
-    seconds, count = 0.0, CHURN // BATCH
+    rate, count = Rate(), CHURN // BATCH
     # NOTE: a whole number of rounds, so that a run and the one it replaces have one worker.
     begin = -(-total // BATCH // WORKERS) * WORKERS
     for new, old in zip(runs(count, begin), runs(count), strict=True):
         event = index.event(new, evicted=old.names)
-        seconds += 1e-6 * microseconds(partial(index.apply, new, event), 1)
-    return {"boundaries_per_second": round(2 * CHURN / seconds)}
+        rate.time(partial(index.apply, new, event), 2 * BATCH)
+    return {"boundaries_per_second": rate.per_second}
 
 
 def resident_bytes() -> int:
@@ -220,9 +244,9 @@ def selection() -> dict[str, Any]:
                 }
             )
         for _ in range(100):
-            started = perf_counter()
+            started = process_time()
             await service.select(request)
-            times.append(round(1e6 * (perf_counter() - started), 1))
+            times.append(round(1e6 * (process_time() - started), 1))
         return times
 
     times = asyncio.run(measure())
