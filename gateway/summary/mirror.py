@@ -50,7 +50,7 @@ class Summary:
     """What one life of a worker holds after its change `seq`.
 
     Its `hashes` are the keys of a dict, which the garbage collector does not visit, being of
-    integers: sets of a million hashes stop the gateway for 40 ms in each full collection.
+    integers; it would stop the gateway to visit every hash in a set.
     """
 
     registration: Registration

@@ -30,6 +30,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.index = PrefixIndex(clean_step)
         self.clean_step = clean_step
         self.held: dict[str, set[str]] = {}
+        self.left = 0
 
     def anyone_holds(self, prefix: str) -> bool:
         return any(prefix in held for held in self.held.values())
@@ -52,7 +53,9 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule(worker=WORKERS)
     def leave(self, worker: str) -> None:
-        self.index.forgotten(worker, dict.fromkeys(hashes_of(self.held.pop(worker, set()))))
+        held = self.held.pop(worker, set())
+        self.left += len(held)
+        self.index.forgotten(worker, dict.fromkeys(hashes_of(held)))
 
     @rule()
     def clean(self) -> None:
@@ -61,8 +64,9 @@ class IndexMachine(RuleBasedStateMachine):
     @rule()
     def clean_all(self) -> None:
         if self.clean_step:
-            for _ in range(len(self.index) * len(self.held) + 1_000):
+            for _ in range(self.left // self.clean_step + 1):
                 self.index.clean()
+            self.left = 0
             assert len(self.index) == len(set().union(*self.held.values()))
 
     @rule(prompt=PROMPTS)

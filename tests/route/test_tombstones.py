@@ -22,13 +22,14 @@ class TombstonesMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.tombstones = Tombstones(GENERATION)
         self.held: set[str] = set()
-        self.evicted: list[str] = []
+        self.history: list[str] = []
+        self.evicted: set[str] = set()
 
     @rule(prompt=PROMPTS)
     def store(self, prompt: str) -> None:
         new = [prompt[:end] for end in range(1, len(prompt) + 1)]
         self.held.update(new)
-        self.evicted = [each for each in self.evicted if each not in new]
+        self.evicted.difference_update(new)
         self.tombstones.stored(hashes_of(prompt))
 
     @rule(data=st.data())
@@ -37,7 +38,8 @@ class TombstonesMachine(RuleBasedStateMachine):
         if leaves:
             leaf = data.draw(st.sampled_from(leaves))
             self.held.remove(leaf)
-            self.evicted.append(leaf)
+            self.history.append(leaf)
+            self.evicted.add(leaf)
             self.tombstones.evicted([PrefixHash(hash(leaf))])
 
     @rule(prompt=PROMPTS)
@@ -46,7 +48,7 @@ class TombstonesMachine(RuleBasedStateMachine):
         start = sum(prefix in self.held for prefix in prefixes)
         run = self.tombstones.run(hashes_of(prompt), start)
         assert prefixes[start : start + run] == [e for e in prefixes if e in self.evicted][:run]
-        recent = self.evicted[-GENERATION:]
+        recent = self.evicted.intersection(self.history[-GENERATION:])
         assert run >= sum(prefix in recent for prefix in prefixes)
 
     @invariant()
