@@ -36,6 +36,7 @@ from worker.report import Reporter
 from worker.serve.admission import Served
 from worker.serve.card import CardMaker
 from worker.serve.pins import Pinner
+from worker.serve.resume import Resumer
 from worker.serve.server import WorkerServer
 from worker.serve.service import WorkerService
 
@@ -201,7 +202,13 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
     served = _served(card, parts)
     pinner = Pinner(card.worker, served, parts.engine, config.block_size)
     service = WorkerService(
-        card.worker, served, cards, engine=parts.engine, events=parts.events, pinner=pinner
+        card.worker,
+        served,
+        cards,
+        engine=parts.engine,
+        events=parts.events,
+        pinner=pinner,
+        resumer=Resumer(parts.tokenizer),
     )
     await server.start(service)
     reporter = None
@@ -218,6 +225,7 @@ class _Parts:
 
     model: PagedModel
     tokenizer_json: bytes
+    tokenizer: Tokenizer
     kv_format: str
     num_blocks: int
     bytes_per_block: int
@@ -259,10 +267,11 @@ def _build_engine(
         pin_share=config.pin_share,
     )
     manager = KVManager(num_blocks, config.block_size, config.stride, events, policy)
+    tokenizer = Tokenizer.from_buffer(tokenizer_json)
     core = EngineCore(
         partial(model.forward, kv=layers),
         manager,
-        tokenizer=Tokenizer.from_buffer(tokenizer_json),
+        tokenizer=tokenizer,
         config=EngineConfig(
             config.stride, config.max_running, config.token_budget, config.chunk_ms / 1000
         ),
@@ -273,7 +282,15 @@ def _build_engine(
     post = asyncio.get_running_loop().call_soon_threadsafe
     engine = Engine(core, time.monotonic, post, on_failure)
     return _Parts(
-        model, tokenizer_json, kv_format.name, num_blocks, bytes_per_block, events, manager, engine
+        model,
+        tokenizer_json,
+        tokenizer,
+        kv_format.name,
+        num_blocks,
+        bytes_per_block,
+        events,
+        manager,
+        engine,
     )
 
 

@@ -121,15 +121,36 @@ def packed_prompt(request: GenerateRequest) -> bytes:
             raise ValueError("prompt: missing; set tokens or packed")
 
 
-def check_prompt(packed: bytes, *, vocab_size: int, max_context: int) -> None:
-    """Check packed prompt tokens against a model.
+def check_resumed(request: GenerateRequest, packed: bytes) -> None:
+    """Check how many of the `packed` prompt tokens are output that there is already.
+
+    Raises:
+        ValueError: no token is left of the prompt itself, or they are more than `max_tokens`.
+    """
+    resumed, length = request.resumed_tokens, len(packed) // TOKEN_BYTES
+    if resumed and resumed >= length:
+        raise ValueError(
+            f"resumed_tokens: {resumed} of {length} prompt tokens; they follow at least one token "
+            "that is no output"
+        )
+    stopping = request.stopping
+    if stopping.HasField("max_tokens") and resumed > stopping.max_tokens:
+        raise ValueError(
+            f"resumed_tokens: {resumed}, more than stopping.max_tokens of {stopping.max_tokens}"
+        )
+
+
+def check_prompt(
+    packed: bytes, *, vocab_size: int, max_context: int, resumed_tokens: int = 0
+) -> None:
+    """Check packed prompt tokens, the last `resumed_tokens` of them output, against a model.
 
     Raises:
         ValueError: no tokens, one outside the vocabulary, or so many that the context has no room
             for even one token of output.
     """
     # NOTE: before unpacking, which for the largest message takes a second and a gigabyte.
-    length = len(packed) // TOKEN_BYTES
+    length = len(packed) // TOKEN_BYTES - resumed_tokens
     if length >= max_context:
         raise ValueError(
             f"prompt: {length} tokens leave no room for output in the model's context of "

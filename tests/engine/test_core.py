@@ -89,6 +89,43 @@ def test_hits_are_counted_once_although_preempted() -> None:
     assert bench.metric("prompt_tokens_total", source="new") == 28
 
 
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_what_another_worker_began_goes_on_as_it_would_have(cut: int) -> None:
+    prompt, tokens = list(range(2 * BLOCK + 1)), expected(list(range(2 * BLOCK + 1)), 9)
+    whole, rest = Bench(), Bench()
+    undisturbed = whole.add(request(prompt, max_tokens=9))
+    whole.run()
+    for cached in (0, min((len(prompt) + cut) // BLOCK * BLOCK, len(prompt))):
+        ticket = rest.add(request(prompt, max_tokens=9, resumed=tokens[:cut]))
+        rest.run()
+        started, *_ = rest.events[ticket]
+        assert started == Started(len(prompt), cached)
+        assert rest.output(ticket) == tokens[cut:]
+        finished = rest.finished(ticket)
+        assert finished.output_tokens == whole.finished(undisturbed).output_tokens == 9
+        assert (finished.prompt_tokens, finished.cached_tokens) == (len(prompt), cached)
+        assert finished.misses is None
+        assert finished.reason is FinishReason.LENGTH
+    assert whole.text(undisturbed).endswith(rest.text(ticket))
+
+
+def test_a_sampled_token_does_not_depend_on_who_computes_it() -> None:
+    def forward(batch: PagedBatch) -> Tensor:
+        return torch.zeros(len(batch.sample_rows), VOCAB)
+
+    sampling = SamplingParams(temperature=1.0, seed=5)
+    whole = Bench(forward=forward)
+    ticket = whole.add(request([1, 2], max_tokens=20, sampling=sampling))
+    whole.run()
+    tokens = whole.output(ticket)
+    assert len(set(tokens)) > 10
+    for cut in (1, 7, 19):
+        rest = Bench(forward=forward)
+        ticket = rest.add(request([1, 2], 20, sampling=sampling, resumed=tokens[:cut]))
+        rest.run()
+        assert rest.output(ticket) == tokens[cut:]
+
+
 def test_cancelling_frees_everything_in_every_state() -> None:
     bench = Bench(max_running=1, token_budget=8)
     prefilling, waiting = bench.add(request([1] * 20)), bench.add(request([2] * 20))

@@ -8,9 +8,9 @@ from radixgate.namespace import Namespace
 
 from tests.engine.toys import BLOCK, STRIDE, manager, request, toy_tokenizer
 from worker.engine import scheduler as module
+from worker.engine.output import OutputText
 from worker.engine.scheduler import TURN_OF_OLDEST, Chunk, Scheduler, Step
 from worker.engine.sequence import Sequence, Times
-from worker.engine.text import TextStream
 from worker.kv.manager import KVManager
 from worker.kv.memory import DEFAULT_POLICY, MemoryPolicy
 from worker.kv.shares import Share
@@ -44,7 +44,7 @@ class Rig:
         asked = request(prompt, max_tokens, priority=priority, namespace=namespace)
         tokens = Tokens(namespace, STRIDE, tenant)
         tokens.extend(asked.prompt)
-        text = TextStream(TOKENIZER, prompt, ())
+        text = OutputText(TOKENIZER, asked)
         sequence = Sequence(asked, len(self.sequences), tokens, text, Times(0))
         self.sequences.append(sequence)
         self.scheduler.add(sequence)

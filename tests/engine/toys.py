@@ -16,6 +16,7 @@ from worker.attention.base import PagedBatch
 from worker.engine.core import EngineConfig, EngineCore
 from worker.engine.events import Event, Expired, Failed, Finished, Output
 from worker.engine.metrics import EngineMetrics
+from worker.engine.output import OutputText
 from worker.engine.request import Request, SamplingParams
 from worker.kv.events import KvEvents
 from worker.kv.manager import KVManager
@@ -63,6 +64,7 @@ def request(
     sampling: SamplingParams = GREEDY,
     priority: int = 0,
     counted: bool = True,
+    resumed: Iterable[int] = (),
 ) -> Request:
     return Request(
         request_id="test",
@@ -74,6 +76,7 @@ def request(
         stop_token_ids=frozenset(stop_token_ids),
         priority=priority,
         counted=counted,
+        resumed=pack_tokens(resumed),
     )
 
 
@@ -118,12 +121,13 @@ class Bench:
         chunk_seconds: float = 1e9,
     ) -> None:
         self.registry = CollectorRegistry()
+        self._tokenizer = tokenizer or toy_tokenizer()
         self.manager = kv or manager(num_blocks)
         self.events: dict[int, list[Event]] = {}
         self.core = EngineCore(
             forward,
             self.manager,
-            tokenizer=tokenizer or toy_tokenizer(),
+            tokenizer=self._tokenizer,
             config=EngineConfig(stride, max_running, token_budget, chunk_seconds),
             metrics=EngineMetrics(self.registry, bytes_per_block=100),
             clock=clock or Ticks(),
@@ -133,7 +137,11 @@ class Bench:
     def add(self, asked: Request, deadline: float = math.inf) -> int:
         ticket = len(self.events)
         self.events[ticket] = []
-        self.core.add(ticket, asked, arrived=0.0, deadline=deadline)
+        text = None
+        if asked.resumed:
+            text = OutputText(self._tokenizer, asked)
+            text.replay()
+        self.core.add(ticket, asked, arrived=0.0, deadline=deadline, text=text)
         return ticket
 
     def step(self) -> None:

@@ -59,6 +59,41 @@ def test_refusals(message: GenerateRequest, code: str, says: str) -> None:
     assert refused.value.code is grpc.StatusCode[code]
 
 
+@pytest.mark.parametrize(
+    ("packed", "resumed", "most", "code", "says"),
+    [
+        ([5, 6, 7], 3, None, "INVALID_ARGUMENT", "resumed_tokens: 3 of 3 prompt tokens"),
+        ([5, 6, 7], 4, None, "INVALID_ARGUMENT", "resumed_tokens: 4 of 3 prompt tokens"),
+        ([5, 6, 7], 2, 1, "INVALID_ARGUMENT", "resumed_tokens: 2, more than stopping.max_tokens"),
+        ([5, 6, 100], 2, None, "INVALID_ARGUMENT", "token 2 is 100"),
+        ([5] * 33, 30, None, "FAILED_PRECONDITION", "the 30 tokens of output .* of 32 tokens"),
+    ],
+)
+def test_output_that_cannot_be_resumed(
+    packed: list[int], resumed: int, most: int | None, code: str, says: str
+) -> None:
+    message = GenerateRequest(
+        packed=pack_tokens(packed), resumed_tokens=resumed, stopping=Stopping(max_tokens=most)
+    )
+    with pytest.raises(RefusedError, match=says) as refused:
+        SERVED.admit(message)
+    assert refused.value.code is grpc.StatusCode[code]
+
+
+def test_what_is_resumed_is_output_and_no_prompt() -> None:
+    message = GenerateRequest(packed=pack_tokens([5, 6, 7]), resumed_tokens=2)
+    asked = SERVED.admit(message)
+    assert (asked.prompt, asked.resumed) == (pack_tokens([5]), pack_tokens([6, 7]))
+    assert (asked.prompt_tokens, asked.resumed_tokens, asked.max_tokens) == (1, 2, 31)
+    assert not asked.counted
+    message.stopping.max_tokens = 2
+    assert SERVED.admit(message).final_length == 3
+    # All the memory is full: there is room for the end alone.
+    message.packed = pack_tokens([5] * 32)
+    message.resumed_tokens, message.stopping.max_tokens = 31, 31
+    assert SERVED.admit(message).max_tokens == 31
+
+
 def test_defaults_are_resolved() -> None:
     asked = SERVED.admit(GenerateRequest(packed=PROMPT))
     assert asked.prompt == PROMPT

@@ -18,12 +18,12 @@ from worker.attention.base import PagedBatch
 from worker.engine.batch import build_batch
 from worker.engine.events import Event, Expired, Failed, Started
 from worker.engine.metrics import EngineMetrics
+from worker.engine.output import OutputText
 from worker.engine.request import Request
 from worker.engine.sampler import Logits
 from worker.engine.scheduler import Chunk, Scheduler
 from worker.engine.sequence import Reuse, Sequence, Times
 from worker.engine.stats import EngineLoad, Rates
-from worker.engine.text import CONTEXT_TOKENS, TextStream
 from worker.kv.manager import KVManager
 from worker.kv.tokens import Tokens
 
@@ -91,13 +91,21 @@ class EngineCore:
         return not self._sequences
 
     def add(
-        self, ticket: Ticket, request: Request, arrived: float, deadline: float = math.inf
+        self,
+        ticket: Ticket,
+        request: Request,
+        arrived: float,
+        deadline: float = math.inf,
+        text: OutputText | None = None,
     ) -> None:
-        """Take a request; tickets are unique, and a later one is higher."""
+        """Take a request; tickets are unique, and a later one is higher.
+
+        A request that was resumed comes with its `text`, which has not ended.
+        """
         tokens = self.tokens(request)
-        # NOTE: unpacking a long prompt for the few tokens that count would hold up a step.
-        before = tokens.ids(max(0, len(tokens) - CONTEXT_TOKENS))
-        text = TextStream(self._tokenizer, before, request.stop)
+        tokens.extend(request.resumed)
+        if text is None:
+            text = OutputText(self._tokenizer, request)
         sequence = Sequence(request, ticket, tokens, text, Times(arrived), deadline)
         self._sequences[ticket] = sequence
         self._scheduler.add(sequence)
@@ -188,11 +196,12 @@ class EngineCore:
 
     def _start(self, sequence: Sequence, now: float) -> Started:
         assert sequence.kv
-        cached, misses = sequence.kv.cached, sequence.kv.misses
-        sequence.reuse = Reuse(cached, misses)
+        request, misses = sequence.request, sequence.kv.misses
+        cached = min(sequence.kv.cached, request.prompt_tokens)
+        sequence.reuse = Reuse(cached, None if request.resumed else misses)
         sequence.times.started = now
         self._metrics_of(sequence).started(now - sequence.times.arrived, cached, misses)
-        return Started(sequence.request.prompt_tokens, cached)
+        return Started(request.prompt_tokens, cached)
 
     def _advance(
         self, chunk: Chunk, logits: Logits, row: int, now: float

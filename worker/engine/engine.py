@@ -19,6 +19,7 @@ import torch
 
 from worker.engine.core import EngineCore, Ticket
 from worker.engine.events import End, Event, Failed
+from worker.engine.output import OutputText
 from worker.engine.request import Request
 from worker.engine.stats import EngineLoad
 from worker.kv.pins import PinRefusedError
@@ -74,15 +75,24 @@ class Engine:
         self._inbox.put(None)
         self._thread.join()
 
-    def submit(self, request: Request, sink: Sink, seconds: float = math.inf) -> Ticket:
-        """Take a request, wanted for so many seconds; `sink` gets its events, an `End` last."""
+    def submit(
+        self,
+        request: Request,
+        sink: Sink,
+        seconds: float = math.inf,
+        text: OutputText | None = None,
+    ) -> Ticket:
+        """Take a request, wanted for so many seconds; `sink` gets its events, an `End` last.
+
+        `text`: as in `EngineCore.add`.
+        """
         ticket = next(self._tickets)
         self._sinks[ticket] = sink
         if self._failure:
             self._deliver([(ticket, self._failure)])
         else:
             now = self._clock()
-            self._inbox.put(partial(self._core.add, ticket, request, now, now + seconds))
+            self._inbox.put(partial(self._core.add, ticket, request, now, now + seconds, text))
         return ticket
 
     def ask(self, question: Callable[[EngineCore], Answer]) -> Future[Answer]:

@@ -30,14 +30,15 @@ class Output(NamedTuple):
 class Finished(NamedTuple):
     """The last event of a generation; seconds count from its arrival.
 
-    `misses` tells of the prompt tokens that were not cached when it was first scheduled.
+    `misses` tells of the prompt tokens that were not cached when it was first scheduled; None for a
+    request that was resumed.
     """
 
     reason: FinishReason
     stop: str | None
     prompt_tokens: int
     cached_tokens: int
-    misses: Misses
+    misses: Misses | None
     output_tokens: int
     queue_seconds: float
     ttft_seconds: float

@@ -33,7 +33,9 @@ class Request:
         stop: generation ends before the first of these strings to be completed.
         stop_token_ids: generation ends at any of these, end-of-sequence tokens included.
         priority: higher goes first.
-        counted: in the metrics of requests; False when no client waits for it.
+        counted: in the metrics of requests; False when no client waits for it, or the worker that
+            it began at has counted it.
+        resumed: output that another worker generated, as `prompt`; fewer than `max_tokens`, or all.
     """
 
     request_id: str
@@ -46,11 +48,17 @@ class Request:
     tenant: str = ""
     priority: int = 0
     counted: bool = True
+    resumed: bytes = b""
 
     @cached_property
     def prompt_tokens(self) -> int:
         """Number of tokens in the prompt."""
         return len(self.prompt) // TOKEN_BYTES
+
+    @cached_property
+    def resumed_tokens(self) -> int:
+        """Number of output tokens that there are when it arrives."""
+        return len(self.resumed) // TOKEN_BYTES
 
     @cached_property
     def final_length(self) -> int:

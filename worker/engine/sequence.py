@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from worker.engine.events import Finished, FinishReason, Output
+from worker.engine.events import Finished, Output
+from worker.engine.output import OutputText
 from worker.engine.request import Request
-from worker.engine.text import Piece, TextStream
 from worker.kv.manager import SequenceKV
 from worker.kv.misses import Misses
 from worker.kv.tokens import Tokens
@@ -31,10 +31,10 @@ class Times:
 
 
 class Reuse(NamedTuple):
-    """How many tokens of a prompt were `cached`, and why the others were not."""
+    """How many tokens of a prompt were `cached`, and why the others were not, if that is known."""
 
     cached: int
-    misses: Misses
+    misses: Misses | None
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +59,7 @@ class Sequence:
     request: Request
     order: int
     tokens: Tokens
-    text: TextStream
+    text: OutputText
     times: Times
     deadline: float = math.inf
     kv: SequenceKV | None = field(default=None)
@@ -80,7 +80,7 @@ class Sequence:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens generated so far."""
+        """Tokens generated so far, here or elsewhere."""
         return len(self.tokens) - self.request.prompt_tokens
 
     @property
@@ -96,27 +96,19 @@ class Sequence:
         if times.first_token is None:
             times.first_token = now
 
-        if token in self.request.stop_token_ids:
-            return self._finish(token, self.text.flush(), FinishReason.STOP)
-        piece = self.text.push(token)
-        if piece.stop is not None:
-            return self._finish(token, piece, FinishReason.STOP)
-        if self.tokens_left == 0:
-            rest = self.text.flush()
-            last = Piece(piece.text + rest.text, rest.stop)
-            reason = FinishReason.LENGTH if rest.stop is None else FinishReason.STOP
-            return self._finish(token, last, reason)
-        return Output(token, piece.text), None
+        output = Output(token, self.text.take(token))
+        return output, None if self.text.reason is None else self._finished()
 
-    def _finish(self, token: int, piece: Piece, reason: FinishReason) -> tuple[Output, Finished]:
+    def _finished(self) -> Finished:
         times = self.times
+        assert self.text.reason is not None
         assert times.started is not None
         assert times.first_token is not None
         assert times.last_token is not None
         assert self.reuse is not None
-        finished = Finished(
-            reason=reason,
-            stop=piece.stop,
+        return Finished(
+            reason=self.text.reason,
+            stop=self.text.stop,
             prompt_tokens=self.request.prompt_tokens,
             cached_tokens=self.reuse.cached,
             misses=self.reuse.misses,
@@ -126,4 +118,3 @@ class Sequence:
             total_seconds=times.last_token - times.arrived,
             preemptions=self.preemptions,
         )
-        return Output(token, piece.text), finished

@@ -53,31 +53,40 @@ class Served:
             )
         with invalid_argument():
             limits.check_generate(message)
-            prompt = limits.packed_prompt(message)
-            limits.check_prompt(prompt, vocab_size=self.vocab_size, max_context=self.max_context)
+            packed = limits.packed_prompt(message)
+            limits.check_resumed(message, packed)
+            limits.check_prompt(
+                packed,
+                vocab_size=self.vocab_size,
+                max_context=self.max_context,
+                resumed_tokens=message.resumed_tokens,
+            )
             self._check_stop_tokens(message)
 
-        prompt_tokens = len(prompt) // TOKEN_BYTES
+        prompt_tokens = len(packed) // TOKEN_BYTES - message.resumed_tokens
         kv_tokens = self.kv_tokens(message.scope.tenant)
         room = min(self.max_context, kv_tokens) - prompt_tokens
-        if room < 1:
+        if room < max(1, message.resumed_tokens):
             raise RefusedError(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"prompt: {prompt_tokens} tokens leave no room for output in the worker's KV memory"
-                f" of {kv_tokens} tokens; give it more (--kv-memory)",
+                f"prompt: {prompt_tokens} tokens leave no room for {_output(message)} in the "
+                f"worker's KV memory of {kv_tokens} tokens; give it more (--kv-memory)",
             )
         stopping, scope = message.stopping, message.scope
+        prompt_bytes = prompt_tokens * TOKEN_BYTES
         ends = frozenset() if stopping.ignore_eos else self.eos_token_ids
         return Request(
             request_id=message.request_id,
             namespace=Namespace(self.fingerprint, scope.adapter, scope.tenant, scope.salt).seed(),
-            prompt=prompt,
+            prompt=packed[:prompt_bytes],
             max_tokens=min(room, stopping.max_tokens) if stopping.HasField("max_tokens") else room,
             sampling=_sampling(message.sampling),
             stop=tuple(stopping.stop),
             stop_token_ids=ends.union(stopping.stop_token_ids),
             tenant=scope.tenant,
             priority=message.priority,
+            counted=not message.resumed_tokens,
+            resumed=packed[prompt_bytes:],
         )
 
     def _check_stop_tokens(self, message: GenerateRequest) -> None:
@@ -87,6 +96,11 @@ class Served:
                     f"stopping.stop_token_ids: {token} is outside the vocabulary of "
                     f"{self.vocab_size}"
                 )
+
+
+def _output(message: GenerateRequest) -> str:
+    resumed = message.resumed_tokens
+    return f"the {resumed} tokens of output that there are" if resumed else "output"
 
 
 def _sampling(message: Sampling) -> SamplingParams:

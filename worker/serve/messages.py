@@ -14,8 +14,9 @@ from worker.engine.events import (
     Output,
     Started,
 )
+from worker.kv.misses import Misses
 
-_REASONS = {
+REASONS = {
     FinishReason.STOP: generate_pb2.FINISH_REASON_STOP,
     FinishReason.LENGTH: generate_pb2.FINISH_REASON_LENGTH,
 }
@@ -58,7 +59,7 @@ def _tokens(outputs: list[Output]) -> GenerateResponse:
 
 def _finished(event: Finished) -> generate_pb2.Finished:
     return generate_pb2.Finished(
-        reason=_REASONS[event.reason],
+        reason=REASONS[event.reason],
         stop=event.stop or "",
         prompt_tokens=event.prompt_tokens,
         cached_tokens=event.cached_tokens,
@@ -67,10 +68,16 @@ def _finished(event: Finished) -> generate_pb2.Finished:
         ttft_seconds=event.ttft_seconds,
         total_seconds=event.total_seconds,
         preemptions=event.preemptions,
-        misses=generate_pb2.Misses(
-            new_tokens=event.misses.new,
-            evicted_tokens=event.misses.evicted,
-            elsewhere_tokens=event.misses.elsewhere,
-            diverges_at=event.misses.diverges,
-        ),
+        misses=_misses(event.misses),
+    )
+
+
+def _misses(misses: Misses | None) -> generate_pb2.Misses | None:
+    if misses is None:
+        return None
+    return generate_pb2.Misses(
+        new_tokens=misses.new,
+        evicted_tokens=misses.evicted,
+        elsewhere_tokens=misses.elsewhere,
+        diverges_at=misses.diverges,
     )

@@ -82,6 +82,7 @@ class Pinner:
         least = GenerateRequest()
         least.CopyFrom(prompt)
         least.stopping.CopyFrom(Stopping(max_tokens=1, ignore_eos=True))
+        least.ClearField("resumed_tokens")
         # NOTE: nobody reads its token, so hit rate and TTFT would tell what no client sees.
         return replace(self._served.admit(least), counted=False)
 

@@ -30,6 +30,7 @@ from radixgate.v1.worker_pb2_grpc import WorkerServicer
 
 from worker.engine.engine import Engine
 from worker.engine.events import End, Event, Expired, Failed
+from worker.engine.output import OutputText
 from worker.engine.request import Request
 from worker.kv.events import KvEvents
 from worker.report import snapshots
@@ -37,6 +38,7 @@ from worker.serve.admission import Served
 from worker.serve.card import CardMaker
 from worker.serve.messages import messages
 from worker.serve.pins import Pinner
+from worker.serve.resume import Resumer, ended
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 class WorkerService(WorkerServicer):
     """Args: `worker`, its id; `served`, what it takes; `cards`, its description; the `engine`;
-    `events`, the ledger of its KV; `pinner`, which keeps prompts.
+    `events`, the ledger of its KV; `pinner`, which keeps prompts; `resumer`, which takes over.
 
     Attributes:
         draining: set once requests are not taken any more.
@@ -60,6 +62,7 @@ class WorkerService(WorkerServicer):
         engine: Engine,
         events: KvEvents,
         pinner: Pinner,
+        resumer: Resumer,
     ) -> None:
         self.draining = asyncio.Event()
         self._worker = worker
@@ -68,6 +71,7 @@ class WorkerService(WorkerServicer):
         self._engine = engine
         self._events = events
         self._pinner = pinner
+        self._resumer = resumer
         self._streams = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -89,7 +93,12 @@ class WorkerService(WorkerServicer):
         the caller's deadline passed; INTERNAL when the engine failed.
         """
         async with self._serving(context):
-            await self._stream(self._served.admit(request), context)
+            asked = self._served.admit(request)
+            text = await self._resumer.resume(asked) if asked.resumed else None
+            if text and (end := ended(asked, text)):
+                await context.write(end)
+            else:
+                await self._stream(asked, text, context)
 
     async def Pin(self, request: PinPrompt, context: Context) -> Pinned:  # noqa: N802
         """Keep the KV of a prompt. Codes: as in `worker.serve.pins`, and as `Generate`."""
@@ -142,9 +151,9 @@ class WorkerService(WorkerServicer):
             if not self._streams:
                 self._quiet.set()
 
-    async def _stream(self, asked: Request, context: Context) -> None:
+    async def _stream(self, asked: Request, text: OutputText | None, context: Context) -> None:
         queue: asyncio.Queue[Event] = asyncio.Queue()
-        ticket = self._engine.submit(asked, queue.put_nowait, _seconds(context))
+        ticket = self._engine.submit(asked, queue.put_nowait, _seconds(context), text)
         try:
             ended = False
             while not ended:

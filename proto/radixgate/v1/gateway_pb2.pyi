@@ -260,6 +260,7 @@ class Candidate(_message.Message):
     TOTAL_MS_FIELD_NUMBER: _builtins.int
     FREE_BLOCKS_FIELD_NUMBER: _builtins.int
     CHOSEN_FIELD_NUMBER: _builtins.int
+    CIRCUIT_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     address: _builtins.str
     trust: Global___Trust.ValueType
@@ -274,6 +275,8 @@ class Candidate(_message.Message):
     total_ms: _builtins.float
     free_blocks: _builtins.int
     chosen: _builtins.bool
+    circuit: _builtins.str
+    """Why requests are kept away from it: it failed too often just now. Empty: they are not."""
     def __init__(
         self,
         *,
@@ -290,10 +293,11 @@ class Candidate(_message.Message):
         total_ms: _builtins.float = ...,
         free_blocks: _builtins.int = ...,
         chosen: _builtins.bool = ...,
+        circuit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chosen", b"chosen", "evict_ms", b"evict_ms", "expected_tokens", b"expected_tokens", "free_blocks", b"free_blocks", "interfere_ms", b"interfere_ms", "matched_tokens", b"matched_tokens", "prefill_ms", b"prefill_ms", "total_ms", b"total_ms", "trust", b"trust", "trust_reason", b"trust_reason", "wait_ms", b"wait_ms", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "chosen", b"chosen", "circuit", b"circuit", "evict_ms", b"evict_ms", "expected_tokens", b"expected_tokens", "free_blocks", b"free_blocks", "interfere_ms", b"interfere_ms", "matched_tokens", b"matched_tokens", "prefill_ms", b"prefill_ms", "total_ms", b"total_ms", "trust", b"trust", "trust_reason", b"trust_reason", "wait_ms", b"wait_ms", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -364,6 +368,7 @@ class WorkerInfo(_message.Message):
     SUMMARY_FIELD_NUMBER: _builtins.int
     HEARD_SECONDS_AGO_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    CIRCUIT_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     epoch: _builtins.int
     address: _builtins.str
@@ -371,6 +376,8 @@ class WorkerInfo(_message.Message):
     trust: Global___Trust.ValueType
     trust_reason: _builtins.str
     heard_seconds_ago: _builtins.float
+    circuit: _builtins.str
+    """As in Candidate."""
     @_builtins.property
     def summary(self) -> _sync_pb2.Digest:
         """Of the gateway's mirror of the worker's summary."""
@@ -389,10 +396,11 @@ class WorkerInfo(_message.Message):
         summary: _sync_pb2.Digest | None = ...,
         heard_seconds_ago: _builtins.float = ...,
         load: _sync_pb2.Load | None = ...,
+        circuit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "heard_seconds_ago", b"heard_seconds_ago", "load", b"load", "model", b"model", "summary", b"summary", "trust", b"trust", "trust_reason", b"trust_reason", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "circuit", b"circuit", "epoch", b"epoch", "heard_seconds_ago", b"heard_seconds_ago", "load", b"load", "model", b"model", "summary", b"summary", "trust", b"trust", "trust_reason", b"trust_reason", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

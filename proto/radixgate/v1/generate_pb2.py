@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bradixgate/v1/generate.proto\x12\x0cradixgate.v1\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"6\n\x05Scope\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04salt\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x61pter\x18\x03 \x01(\t\"\x8c\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x03\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seed\"l\n\x08Stopping\x12\x17\n\nmax_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04stop\x18\x02 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x03 \x03(\r\x12\x12\n\nignore_eos\x18\x04 \x01(\x08\x42\r\n\x0b_max_tokens\"\x94\x02\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12(\n\x06tokens\x18\x04 \x01(\x0b\x32\x16.radixgate.v1.TokenIdsH\x00\x12\x10\n\x06packed\x18\x05 \x01(\x0cH\x00\x12\"\n\x05scope\x18\x06 \x01(\x0b\x32\x13.radixgate.v1.Scope\x12(\n\x08sampling\x18\x07 \x01(\x0b\x32\x16.radixgate.v1.Sampling\x12(\n\x08stopping\x18\x08 \x01(\x0b\x32\x16.radixgate.v1.Stopping\x12\x10\n\x08priority\x18\t \x01(\x11\x42\x08\n\x06prompt\"\x99\x01\n\x10GenerateResponse\x12(\n\x07started\x18\x01 \x01(\x0b\x32\x15.radixgate.v1.StartedH\x00\x12&\n\x06tokens\x18\x02 \x01(\x0b\x32\x14.radixgate.v1.TokensH\x00\x12*\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x16.radixgate.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"u\n\x07Started\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x18\n\x10predicted_tokens\x18\x05 \x01(\r\"#\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x88\x02\n\x08\x46inished\x12*\n\x06reason\x18\x01 \x01(\x0e\x32\x1a.radixgate.v1.FinishReason\x12\x0c\n\x04stop\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x15\n\routput_tokens\x18\x05 \x01(\r\x12\x15\n\rqueue_seconds\x18\x06 \x01(\x01\x12\x14\n\x0cttft_seconds\x18\x07 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x08 \x01(\x01\x12\x13\n\x0bpreemptions\x18\t \x01(\r\x12$\n\x06misses\x18\n \x01(\x0b\x32\x14.radixgate.v1.Misses\"c\n\x06Misses\x12\x12\n\nnew_tokens\x18\x01 \x01(\r\x12\x16\n\x0e\x65victed_tokens\x18\x02 \x01(\r\x12\x18\n\x10\x65lsewhere_tokens\x18\x03 \x01(\r\x12\x13\n\x0b\x64iverges_at\x18\x04 \x01(\r\"F\n\x06Pinned\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x15\n\rpinned_tokens\x18\x03 \x01(\r*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bradixgate/v1/generate.proto\x12\x0cradixgate.v1\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"6\n\x05Scope\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04salt\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x61pter\x18\x03 \x01(\t\"\x8c\x01\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x01\x88\x01\x01\x12\x12\n\x05top_k\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x03\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x07\n\x05_seed\"l\n\x08Stopping\x12\x17\n\nmax_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04stop\x18\x02 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x03 \x03(\r\x12\x12\n\nignore_eos\x18\x04 \x01(\x08\x42\r\n\x0b_max_tokens\"\xac\x02\n\x0fGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12(\n\x06tokens\x18\x04 \x01(\x0b\x32\x16.radixgate.v1.TokenIdsH\x00\x12\x10\n\x06packed\x18\x05 \x01(\x0cH\x00\x12\"\n\x05scope\x18\x06 \x01(\x0b\x32\x13.radixgate.v1.Scope\x12(\n\x08sampling\x18\x07 \x01(\x0b\x32\x16.radixgate.v1.Sampling\x12(\n\x08stopping\x18\x08 \x01(\x0b\x32\x16.radixgate.v1.Stopping\x12\x10\n\x08priority\x18\t \x01(\x11\x12\x16\n\x0eresumed_tokens\x18\n \x01(\rB\x08\n\x06prompt\"\x99\x01\n\x10GenerateResponse\x12(\n\x07started\x18\x01 \x01(\x0b\x32\x15.radixgate.v1.StartedH\x00\x12&\n\x06tokens\x18\x02 \x01(\x0b\x32\x14.radixgate.v1.TokensH\x00\x12*\n\x08\x66inished\x18\x03 \x01(\x0b\x32\x16.radixgate.v1.FinishedH\x00\x42\x07\n\x05\x65vent\"u\n\x07Started\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x18\n\x10predicted_tokens\x18\x05 \x01(\r\"#\n\x06Tokens\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x9c\x02\n\x08\x46inished\x12*\n\x06reason\x18\x01 \x01(\x0e\x32\x1a.radixgate.v1.FinishReason\x12\x0c\n\x04stop\x18\x02 \x01(\t\x12\x15\n\rprompt_tokens\x18\x03 \x01(\r\x12\x15\n\rcached_tokens\x18\x04 \x01(\r\x12\x15\n\routput_tokens\x18\x05 \x01(\r\x12\x15\n\rqueue_seconds\x18\x06 \x01(\x01\x12\x14\n\x0cttft_seconds\x18\x07 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x08 \x01(\x01\x12\x13\n\x0bpreemptions\x18\t \x01(\r\x12$\n\x06misses\x18\n \x01(\x0b\x32\x14.radixgate.v1.Misses\x12\x12\n\nmigrations\x18\x0b \x01(\r\"c\n\x06Misses\x12\x12\n\nnew_tokens\x18\x01 \x01(\r\x12\x16\n\x0e\x65victed_tokens\x18\x02 \x01(\r\x12\x18\n\x10\x65lsewhere_tokens\x18\x03 \x01(\r\x12\x13\n\x0b\x64iverges_at\x18\x04 \x01(\r\"F\n\x06Pinned\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x15\n\rpinned_tokens\x18\x03 \x01(\r*_\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'radixgate.v1.generate_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=1410
-  _globals['_FINISHREASON']._serialized_end=1505
+  _globals['_FINISHREASON']._serialized_start=1454
+  _globals['_FINISHREASON']._serialized_end=1549
   _globals['_TOKENIDS']._serialized_start=45
   _globals['_TOKENIDS']._serialized_end=68
   _globals['_SCOPE']._serialized_start=70
@@ -42,17 +42,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPPING']._serialized_start=269
   _globals['_STOPPING']._serialized_end=377
   _globals['_GENERATEREQUEST']._serialized_start=380
-  _globals['_GENERATEREQUEST']._serialized_end=656
-  _globals['_GENERATERESPONSE']._serialized_start=659
-  _globals['_GENERATERESPONSE']._serialized_end=812
-  _globals['_STARTED']._serialized_start=814
-  _globals['_STARTED']._serialized_end=931
-  _globals['_TOKENS']._serialized_start=933
-  _globals['_TOKENS']._serialized_end=968
-  _globals['_FINISHED']._serialized_start=971
-  _globals['_FINISHED']._serialized_end=1235
-  _globals['_MISSES']._serialized_start=1237
-  _globals['_MISSES']._serialized_end=1336
-  _globals['_PINNED']._serialized_start=1338
-  _globals['_PINNED']._serialized_end=1408
+  _globals['_GENERATEREQUEST']._serialized_end=680
+  _globals['_GENERATERESPONSE']._serialized_start=683
+  _globals['_GENERATERESPONSE']._serialized_end=836
+  _globals['_STARTED']._serialized_start=838
+  _globals['_STARTED']._serialized_end=955
+  _globals['_TOKENS']._serialized_start=957
+  _globals['_TOKENS']._serialized_end=992
+  _globals['_FINISHED']._serialized_start=995
+  _globals['_FINISHED']._serialized_end=1279
+  _globals['_MISSES']._serialized_start=1281
+  _globals['_MISSES']._serialized_end=1380
+  _globals['_PINNED']._serialized_start=1382
+  _globals['_PINNED']._serialized_end=1452
 # @@protoc_insertion_point(module_scope)

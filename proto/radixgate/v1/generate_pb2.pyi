@@ -192,6 +192,7 @@ class GenerateRequest(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     STOPPING_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    RESUMED_TOKENS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Names the request in logs and errors; unset: the gateway makes one."""
     model: _builtins.str
@@ -202,6 +203,12 @@ class GenerateRequest(_message.Message):
     """Token ids as little-endian uint32."""
     priority: _builtins.int
     """Higher goes first. No request waits for ever: now and then it is the turn of the oldest."""
+    resumed_tokens: _builtins.int
+    """So many of the last prompt tokens are output that this very request got from another worker. The
+    worker goes on after them as that one would have: they count as output, not as prompt, and their
+    text is not sent again. If they end the generation, Finished comes alone. Gateways set it; they
+    refuse it from clients.
+    """
     @_builtins.property
     def tokens(self) -> Global___TokenIds: ...
     @_builtins.property
@@ -222,10 +229,11 @@ class GenerateRequest(_message.Message):
         sampling: Global___Sampling | None = ...,
         stopping: Global___Stopping | None = ...,
         priority: _builtins.int = ...,
+        resumed_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["packed", b"packed", "prompt", b"prompt", "sampling", b"sampling", "scope", b"scope", "stopping", b"stopping", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "packed", b"packed", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "scope", b"scope", "stopping", b"stopping", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "packed", b"packed", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "resumed_tokens", b"resumed_tokens", "sampling", b"sampling", "scope", b"scope", "stopping", b"stopping", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "tokens", "packed"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
@@ -342,6 +350,7 @@ class Finished(_message.Message):
     TOTAL_SECONDS_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
     MISSES_FIELD_NUMBER: _builtins.int
+    MIGRATIONS_FIELD_NUMBER: _builtins.int
     reason: Global___FinishReason.ValueType
     stop: _builtins.str
     """The stop string that ended it, if one did."""
@@ -354,9 +363,16 @@ class Finished(_message.Message):
     total_seconds: _builtins.float
     preemptions: _builtins.int
     """How often the request lost its blocks and was recomputed."""
+    migrations: _builtins.int
+    """How often another worker went on with the request in mid-stream. Then the times above are as the
+    gateway saw them, cached_tokens is that of Started, preemptions that of the last worker. Set by
+    the gateway.
+    """
     @_builtins.property
     def misses(self) -> Global___Misses:
-        """Why the other prompt_tokens - cached_tokens were not cached."""
+        """Why the other prompt_tokens - cached_tokens were not cached. Unset after a migration: the worker
+        that could have told is gone.
+        """
 
     def __init__(
         self,
@@ -371,10 +387,11 @@ class Finished(_message.Message):
         total_seconds: _builtins.float = ...,
         preemptions: _builtins.int = ...,
         misses: Global___Misses | None = ...,
+        migrations: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["misses", b"misses"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "misses", b"misses", "output_tokens", b"output_tokens", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "queue_seconds", b"queue_seconds", "reason", b"reason", "stop", b"stop", "total_seconds", b"total_seconds", "ttft_seconds", b"ttft_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "migrations", b"migrations", "misses", b"misses", "output_tokens", b"output_tokens", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "queue_seconds", b"queue_seconds", "reason", b"reason", "stop", b"stop", "total_seconds", b"total_seconds", "ttft_seconds", b"ttft_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
