@@ -23,6 +23,7 @@ from gateway.fleet.admission import Admission
 from gateway.fleet.channels import Channels
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.upkeep import keep_up
+from gateway.route.breaker import Breakers
 from gateway.route.routers import Routers
 from gateway.serve.collector import StateCollector
 from gateway.serve.dispatch import Dispatcher
@@ -142,9 +143,12 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(pools.close)
 
     codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
+    breakers = Breakers(random.random)
     metrics = Metrics()
-    metrics.registry.register(StateCollector(fleet, pools, clock))
-    dispatcher = Dispatcher(fleet, routers.of, channels, metrics, clock)
+    metrics.registry.register(StateCollector(fleet, pools, breakers, clock))
+    dispatcher = Dispatcher(
+        fleet, routers.of, channels, breakers=breakers, metrics=metrics, clock=clock
+    )
     service = GatewayService(
         pools=pools,
         fleet=fleet,

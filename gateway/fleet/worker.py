@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from radixgate.v1.sync_pb2 import Load
 from radixgate.v1.worker_pb2 import ModelCard
@@ -10,6 +11,14 @@ from radixgate.v1.worker_pb2 import ModelCard
 from gateway.fleet.pressure import Pressure
 from gateway.fleet.trust import IN_SYNC, SILENCE_LIMIT, Belief, SyncState, believe
 from gateway.summary.events import Registration
+
+
+class Life(NamedTuple):
+    """One life of one worker process, of all pools."""
+
+    model: str
+    worker: str
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,11 @@ class FleetWorker:
     def epoch(self) -> int:
         """Which life of the worker this is."""
         return self.registration.epoch
+
+    @cached_property
+    def life(self) -> Life:
+        """What fails, and is not the same worker any more when it is back."""
+        return Life(self.registration.model, self.id, self.epoch)
 
     @property
     def address(self) -> str:

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.trust import Trust
+from gateway.route.breaker import Breakers
 from gateway.serve.metrics import PREFIX
 from gateway.summary.pool import Pools
 
@@ -18,9 +19,12 @@ LOOP_SECONDS: Final = 5.0
 class StateCollector(Collector):
     """Made in the event loop, which owns the state; asked in the thread of the metrics server."""
 
-    def __init__(self, fleet: Fleet, pools: Pools, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, fleet: Fleet, pools: Pools, breakers: Breakers, clock: Callable[[], float]
+    ) -> None:
         self._fleet = fleet
         self._pools = pools
+        self._breakers = breakers
         self._clock = clock
         self._loop = asyncio.get_running_loop()
 
@@ -59,10 +63,17 @@ class StateCollector(Collector):
             "1 for how far a worker's summary is believed now, 0 for the others",
             labels=["model", "worker", "trust"],
         )
+        circuits = GaugeMetricFamily(
+            PREFIX + "worker_circuit_open",
+            "1 while requests are kept away from a worker because it failed too often",
+            labels=["model", "worker"],
+        )
         now = self._clock()
         for worker in self._fleet:
+            reason = self._breakers.reason(worker.life, now)
+            circuits.add_metric([worker.registration.model, worker.id], float(bool(reason)))
             believed = worker.belief(now).trust
             for trust in Trust:
                 labels = [worker.registration.model, worker.id, trust.name.lower()]
                 trusts.add_metric(labels, float(trust is believed))
-        return [redis, lag, boundaries, trusts]
+        return [redis, lag, boundaries, trusts, circuits]

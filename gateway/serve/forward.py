@@ -1,35 +1,26 @@
-"""One call of one worker, whose stream is passed on byte for byte.
-
-`Started` waits for the message after it, so that a client never hears of a worker that then fails
-before its first tokens. It is the only message that is decoded: the gateway adds its prediction.
-"""
+"""One call of one worker, as the bytes that it sends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import grpc.aio
 from grpc import StatusCode
-from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse, Started
+from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse
 from radixgate.v1.worker_pb2 import DESCRIPTOR
 
 GENERATE: Final = f"/{DESCRIPTOR.services_by_name['Worker'].full_name}/Generate"
 
-Write = Callable[[bytes], Awaitable[None]]
-"""Takes a serialized GenerateResponse."""
-
 
 class StreamError(Exception):
-    """The worker ended the stream badly.
+    """The worker could not be reached, refused, or ended the stream too early.
 
-    Args: its status `code` and `details`; whether anything was `delivered` before that.
+    Args: its status `code` and `details`.
     """
 
-    def __init__(self, code: StatusCode, details: str, delivered: bool) -> None:
+    def __init__(self, code: StatusCode, details: str) -> None:
         super().__init__(details)
         self.code = code
         self.details = details
-        self.delivered = delivered
 
 
 def _tag(event: str) -> bytes:
@@ -38,60 +29,59 @@ def _tag(event: str) -> bytes:
 
 
 STARTED: Final = _tag("started")
+TOKENS: Final = _tag("tokens")
 FINISHED: Final = _tag("finished")
 
 
-async def forward(
-    channel: grpc.aio.Channel,
-    request: GenerateRequest,
-    write: Write,
-    *,
-    timeout: float | None,  # noqa: ASYNC109 (gRPC's own, which travels to the worker)
-    predicted_tokens: int,
-    begun: Callable[[Started], None],
-) -> None:
-    """Call a worker and write what it sends.
+class WorkerStream:
+    """Calls a worker when made; whoever makes it calls `cancel` in the end.
 
     Args:
         channel: to the worker.
         request: as workers take it.
-        write: gets each message.
         timeout: seconds until the client's deadline.
-        predicted_tokens: of the prompt, that the worker is believed to hold.
-        begun: called once, with what the worker had cached, when its first tokens are there.
-
-    Raises:
-        StreamError: the worker could not be reached, refused, or ended the stream too early.
     """
-    # Without serializers the messages stay bytes.
-    generate: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(GENERATE)
-    call = generate(request.SerializeToString(), timeout=timeout)
-    held, last, delivered = b"", b"", False
-    try:
-        async for message in call:
-            last = message[:1]
-            if last == STARTED:
-                held = message
-                continue
-            if held:
-                response = GenerateResponse.FromString(held)
-                response.started.predicted_tokens = predicted_tokens
-                begun(response.started)
-                held, delivered = b"", True
-                await write(response.SerializeToString())
-            await write(message)
-    except grpc.aio.AioRpcError as error:
-        # It was not the client that cancelled, so to the client it means this.
-        cancelled = error.code() is StatusCode.CANCELLED
-        code = StatusCode.UNAVAILABLE if cancelled else error.code()
-        raise StreamError(code, error.details() or "", delivered) from error
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        # NOTE: not our task was cancelled but the call, by the closing of its channel.
-        raise StreamError(StatusCode.UNAVAILABLE, "the worker has left", delivered) from None
-    finally:
-        call.cancel()
-    if last != FINISHED:
-        raise StreamError(StatusCode.INTERNAL, "its stream ended without Finished", delivered)
+
+    def __init__(
+        self, channel: grpc.aio.Channel, request: GenerateRequest, timeout: float | None
+    ) -> None:
+        # Without serializers the messages stay bytes.
+        generate: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(GENERATE)
+        self._call = generate(request.SerializeToString(), timeout=timeout)
+        self._messages = aiter(self._call)
+        self._finished = False
+
+    async def read(self) -> bytes | None:
+        """The next message; None when the stream has ended after Finished.
+
+        Raises:
+            StreamError: see there.
+        """
+        try:
+            message = await anext(self._messages)
+        except StopAsyncIteration:
+            if self._finished:
+                return None
+            raise StreamError(StatusCode.INTERNAL, "its stream ended without Finished") from None
+        except grpc.aio.AioRpcError as error:
+            # NOTE: whatever happens after the last message, all was said.
+            if self._finished:
+                return None
+            # It was not the client that cancelled, so to the client it means this.
+            cancelled = error.code() is StatusCode.CANCELLED
+            code = StatusCode.UNAVAILABLE if cancelled else error.code()
+            raise StreamError(code, error.details() or "") from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            if self._finished:
+                return None
+            # NOTE: not our task was cancelled but the call, by the closing of its channel.
+            raise StreamError(StatusCode.UNAVAILABLE, "the worker has left") from None
+        self._finished = message[:1] == FINISHED
+        return message
+
+    def cancel(self) -> None:
+        """End the call if it still runs."""
+        self._call.cancel()

@@ -34,6 +34,12 @@ class Metrics:
             registry=self.registry,
         )
         self.retries = self._per_model("retries", "Requests sent to another worker after a failure")
+        self.migrations = self._per_model(
+            "migrations", "Times that another worker went on with a request in mid-stream"
+        )
+        self.circuits_opened = self._per_model(
+            "circuits_opened", "Times that a worker failed too often and is left alone for a while"
+        )
         self.prompt_tokens = self._per_model("prompt_tokens", "Prompt tokens of started requests")
         self.predicted_cached_tokens = self._per_model(
             "predicted_cached_tokens", "Of these, expected to be cached at the chosen worker"

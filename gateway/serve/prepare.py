@@ -24,6 +24,17 @@ class Prepared(NamedTuple):
     prompt: Prompt
     model: str
 
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that a worker's KV memory must at least hold to serve it."""
+        # NOTE: of what is resumed, the end alone may be left.
+        return self.prompt.tokens + (0 if self.request.resumed_tokens else 1)
+
+    def resumed(self, request: GenerateRequest) -> "Prepared":
+        """The same with a `request` for the rest."""
+        prompt = Prompt(request.packed, self.prompt.stride, self.prompt.seed)
+        return Prepared(request, prompt, self.model)
+
 
 class Preparer:
     """Args: `fleet` knows the models and their cards; `codecs` tokenize."""
@@ -45,6 +56,7 @@ class Preparer:
                 check_chat(request)
             else:
                 check_generate(request)
+                _check_whole(request)
         card = self._card(self._model(request.model))
         with invalid_argument():
             packed = await self._pack(card, request)
@@ -98,6 +110,13 @@ class Preparer:
             check_text(len(request.text), card.max_context)
             return await self._codecs.call(card, lambda codec: codec.encode(request.text))
         return packed_prompt(request)
+
+
+def _check_whole(request: GenerateRequest) -> None:
+    if request.resumed_tokens:
+        raise ValueError(
+            f"resumed_tokens: {request.resumed_tokens}; only gateways set it; leave it unset"
+        )
 
 
 def _seed(card: ModelCard, scope: Scope) -> NamespaceSeed:

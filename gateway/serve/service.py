@@ -134,14 +134,19 @@ class GatewayService:
         async with self._answering("Explain", context):
             prepared = await self._prepare(_routed(request))
             estimates = self._dispatcher.estimates(prepared)
+            barred = self._dispatcher.barred(prepared)
             return ExplainResponse(
                 model=prepared.model,
                 prompt_tokens=prepared.prompt.tokens,
                 candidates=[
-                    views.candidate(estimate, chosen=estimate is estimates[0])
-                    for estimate in estimates
+                    views.candidate(
+                        estimate,
+                        circuit=self._dispatcher.circuit(estimate.worker),
+                        chosen=estimate is estimates[0],
+                    )
+                    for estimate in estimates + barred
                 ],
-                reason=views.reason(estimates, prepared.prompt),
+                reason=views.reason(estimates, barred, prepared.prompt),
             )
 
     async def pin(self, request: PinRequest, context: Context) -> Pinned:
@@ -166,7 +171,9 @@ class GatewayService:
             now = self._clock()
             return ListWorkersResponse(
                 workers=[
-                    views.worker_info(worker, self._summary(worker), now)
+                    views.worker_info(
+                        worker, self._summary(worker), self._dispatcher.circuit(worker), now
+                    )
                     for worker in self._fleet
                     if request.model in ("", worker.registration.model)
                 ]

@@ -20,8 +20,8 @@ TRUST: Final = {
 }
 
 
-def candidate(estimate: Estimate, *, chosen: bool) -> Candidate:
-    """One worker as a decision saw it."""
+def candidate(estimate: Estimate, *, circuit: str, chosen: bool) -> Candidate:
+    """One worker as a decision saw it; `circuit`, why it is left alone."""
     return Candidate(
         worker=estimate.worker.id,
         address=estimate.worker.address,
@@ -33,11 +33,20 @@ def candidate(estimate: Estimate, *, chosen: bool) -> Candidate:
         total_ms=estimate.total_ms,
         free_blocks=estimate.free_blocks,
         chosen=chosen,
+        circuit=circuit,
     )
 
 
-def reason(estimates: Sequence[Estimate], prompt: Prompt) -> str:
-    """Why the first of `estimates` is first, in one sentence."""
+def reason(estimates: Sequence[Estimate], barred: Sequence[Estimate], prompt: Prompt) -> str:
+    """Why the first of `estimates` is first, and that the `barred` are not among them."""
+    first = _first(estimates, prompt)
+    if not barred:
+        return first
+    names = ", ".join(estimate.worker.id for estimate in barred)
+    return f"{first} Left alone for a while, because requests failed there: {names}."
+
+
+def _first(estimates: Sequence[Estimate], prompt: Prompt) -> str:
     best = estimates[0]
     sentence = (
         f"{best.worker.id} is expected to hold {best.expected_tokens} of {prompt.tokens} prompt"
@@ -55,8 +64,10 @@ def reason(estimates: Sequence[Estimate], prompt: Prompt) -> str:
     return f"{sentence}, {difference:.1f} ms less than {second.worker.id}."
 
 
-def worker_info(worker: FleetWorker, summary: SetDigest, now: float) -> WorkerInfo:
-    """One worker; `summary` of it in the mirror; `now` on the fleet's clock."""
+def worker_info(worker: FleetWorker, summary: SetDigest, circuit: str, now: float) -> WorkerInfo:
+    """One worker: `summary` of it in the mirror; `circuit`, why it is left alone; `now` on the
+    fleet's clock.
+    """
     belief = worker.belief(now)
     return WorkerInfo(
         worker=worker.id,
@@ -68,6 +79,7 @@ def worker_info(worker: FleetWorker, summary: SetDigest, now: float) -> WorkerIn
         summary=Digest(count=summary.count, xor=summary.xor),
         heard_seconds_ago=now - worker.heard_at,
         load=worker.load,
+        circuit=circuit,
     )
 
 

@@ -1,4 +1,4 @@
-"""One call of a worker: what passes, what is added, what a failure is."""
+"""One call of a worker: what it sends, and what a failure is."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,46 +10,34 @@ from grpc import StatusCode
 from radixgate.prefix import pack_tokens
 from radixgate.v1.generate_pb2 import Finished, GenerateRequest, GenerateResponse, Started, Tokens
 
-from gateway.serve.forward import FINISHED, STARTED, StreamError, forward
-from tests.gateway.doubles import Abort, Script, ScriptedWorker, echo, make_card
+from gateway.serve.forward import FINISHED, STARTED, TOKENS, StreamError, WorkerStream
+from tests.gateway.doubles import Abort, Script, ScriptedWorker, make_card
 
 REQUEST = GenerateRequest(request_id="r", packed=pack_tokens(range(200)))
 FAILURE = Abort(StatusCode.UNAVAILABLE, "scripted failure")
 
 
-def nothing(started: Started) -> None:
-    """Nobody wants to know."""
-
-
 class Forwarding:
-    """Forwards REQUEST to a worker with a script, and keeps what was written."""
+    """Reads the stream of a worker with a script, to its end."""
 
     def __init__(self, script: Script, seconds: float | None = None) -> None:
         self.seconds = seconds
         self.worker = ScriptedWorker("w", make_card(), script)
-        self.written: list[bytes] = []
-        self.begun: list[Started] = []
+        self.read: list[bytes] = []
 
     @property
     def events(self) -> list[str | None]:
-        return [
-            GenerateResponse.FromString(message).WhichOneof("event") for message in self.written
-        ]
+        return [GenerateResponse.FromString(message).WhichOneof("event") for message in self.read]
 
-    async def run(self, on_write: Callable[[], None] = lambda: None) -> None:
-        async def write(message: bytes) -> None:
-            self.written.append(message)
-            on_write()
-
+    async def run(self, on_read: Callable[[], None] = lambda: None) -> None:
         async with self.worker.running(), grpc.aio.insecure_channel(self.worker.address) as channel:
-            await forward(
-                channel,
-                REQUEST,
-                write,
-                timeout=self.seconds,
-                predicted_tokens=128,
-                begun=self.begun.append,
-            )
+            stream = WorkerStream(channel, REQUEST, self.seconds)
+            try:
+                while (message := await stream.read()) is not None:
+                    self.read.append(message)
+                    on_read()
+            finally:
+                stream.cancel()
 
 
 def script(*steps: GenerateResponse | Abort) -> Script:
@@ -72,49 +60,39 @@ SOME_TOKENS = GenerateResponse(tokens=Tokens(ids=[1], text="x"))
 def test_tags_tell_events_apart() -> None:
     assert A_STARTED.SerializeToString()[:1] == STARTED
     assert FINISH.SerializeToString()[:1] == FINISHED
-    assert SOME_TOKENS.SerializeToString()[:1] not in (STARTED, FINISHED)
+    assert SOME_TOKENS.SerializeToString()[:1] == TOKENS
+    assert len({STARTED, FINISHED, TOKENS}) == 3
 
 
-async def test_a_stream_passes_and_the_prediction_is_added() -> None:
-    forwarding = Forwarding(echo)
+async def test_a_stream_is_read_as_it_was_sent() -> None:
+    # Field 900 of Tokens, from a worker of a later version.
+    later = b"\x12\x05\xa2\x38\x02ok"
+    sent = [A_STARTED, SOME_TOKENS, GenerateResponse.FromString(later), FINISH]
+    forwarding = Forwarding(script(*sent))
     await forwarding.run()
-    assert forwarding.events == ["started", "tokens", "tokens", "finished"]
-    first = GenerateResponse.FromString(forwarding.written[0]).started
-    assert (first.worker, first.prompt_tokens, first.predicted_tokens) == ("w", 200, 128)
-    assert forwarding.begun == [first]
+    assert forwarding.read == [message.SerializeToString() for message in sent]
+    assert forwarding.read[2] == later
     assert forwarding.worker.requests == [REQUEST]
 
 
-async def test_bytes_that_this_gateway_does_not_know_pass_too() -> None:
-    # Field 900 of Tokens, from a worker of a later version.
-    later = b"\x12\x05\xa2\x38\x02ok"
-    forwarding = Forwarding(script(A_STARTED, GenerateResponse.FromString(later), FINISH))
-    await forwarding.run()
-    assert forwarding.written[1] == later
-
-
-@pytest.mark.parametrize(
-    ("steps", "delivered"),
-    [
-        ([FAILURE], False),
-        ([A_STARTED, FAILURE], False),
-        ([A_STARTED, SOME_TOKENS, FAILURE], True),
-    ],
-)
-async def test_a_failure_says_whether_the_client_has_tokens(
-    steps: list[GenerateResponse | Abort], delivered: bool
-) -> None:
-    forwarding = Forwarding(script(*steps))
+@pytest.mark.parametrize("before", [[], [A_STARTED], [A_STARTED, SOME_TOKENS]])
+async def test_a_failure_says_why(before: list[GenerateResponse]) -> None:
+    forwarding = Forwarding(script(*before, FAILURE))
     with pytest.raises(StreamError) as caught:
         await forwarding.run()
     assert (caught.value.code, caught.value.details) == (StatusCode.UNAVAILABLE, "scripted failure")
-    assert caught.value.delivered is delivered
-    assert bool(forwarding.written) is delivered
+    assert len(forwarding.read) == len(before)
 
 
 async def test_a_stream_without_an_end_is_a_failure() -> None:
     with pytest.raises(StreamError, match="without Finished"):
         await Forwarding(script(A_STARTED, SOME_TOKENS)).run()
+
+
+async def test_what_happens_after_finished_is_no_failure() -> None:
+    forwarding = Forwarding(script(A_STARTED, SOME_TOKENS, FINISH, FAILURE))
+    await forwarding.run()
+    assert forwarding.events == ["started", "tokens", "finished"]
 
 
 async def test_a_worker_that_cancels_is_not_taken_for_a_client_that_goes() -> None:
@@ -124,12 +102,9 @@ async def test_a_worker_that_cancels_is_not_taken_for_a_client_that_goes() -> No
 
 
 async def test_nobody_there() -> None:
-    async def write(message: bytes) -> None:
-        raise AssertionError(message)
-
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
         with pytest.raises(StreamError) as caught:
-            await forward(channel, REQUEST, write, timeout=5, predicted_tokens=0, begun=nothing)
+            await WorkerStream(channel, REQUEST, 5).read()
     assert caught.value.code is StatusCode.UNAVAILABLE
 
 
@@ -143,6 +118,23 @@ async def endless(
         await asyncio.sleep(0.001)
 
 
+async def read_all(stream: WorkerStream) -> None:
+    while await stream.read() is not None:
+        pass
+
+
+async def test_a_channel_that_closes_is_a_worker_that_has_left() -> None:
+    worker = ScriptedWorker("w", make_card(), endless)
+    async with worker.running():
+        channel = grpc.aio.insecure_channel(worker.address)
+        stream = WorkerStream(channel, REQUEST, None)
+        await stream.read()
+        await channel.close()
+        with pytest.raises(StreamError) as caught:
+            await read_all(stream)
+    assert caught.value.code is StatusCode.UNAVAILABLE
+
+
 async def test_the_deadline_travels_to_the_worker() -> None:
     forwarding = Forwarding(endless, seconds=0.2)
     with pytest.raises(StreamError) as caught:
@@ -154,7 +146,7 @@ async def test_the_deadline_travels_to_the_worker() -> None:
 async def test_a_client_that_goes_cancels_at_the_worker() -> None:
     forwarding = Forwarding(endless)
     first = asyncio.Event()
-    running = asyncio.create_task(forwarding.run(on_write=first.set))
+    running = asyncio.create_task(forwarding.run(on_read=first.set))
     await asyncio.wait_for(first.wait(), 10)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):

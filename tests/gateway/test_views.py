@@ -24,14 +24,18 @@ def estimate(name: str, held: int, wait_ms: float) -> Estimate:
 def test_reasons() -> None:
     a, b, c = estimate("a", 128, 1.0), estimate("b", 0, 21.0), estimate("c", 0, 31.0)
     expected = "a is expected to hold 128 of 640 prompt tokens and to take 10.0 ms"
-    assert views.reason([a], PROMPT).startswith(expected)
-    assert views.reason([a], PROMPT).endswith("it is the only candidate.")
-    assert views.reason([a, b, c], PROMPT).endswith(", 20.0 ms less than b.")
-    assert "nearly the same as a" in views.reason([b, a], PROMPT)
+    assert views.reason([a], [], PROMPT).startswith(expected)
+    assert views.reason([a], [], PROMPT).endswith("it is the only candidate.")
+    assert views.reason([a, b, c], [], PROMPT).endswith(", 20.0 ms less than b.")
+    assert "nearly the same as a" in views.reason([b, a], [], PROMPT)
+    failed = views.reason([a], [b, c], PROMPT)
+    assert failed.startswith(expected)
+    assert failed.endswith("because requests failed there: b, c.")
 
 
 def test_a_candidate_shows_all_that_decided() -> None:
-    shown = views.candidate(estimate("a", 128, 1.0), chosen=True)
+    shown = views.candidate(estimate("a", 128, 1.0), circuit="failed", chosen=True)
+    assert shown.circuit == "failed"
     terms = (shown.wait_ms, shown.prefill_ms, shown.interfere_ms, shown.evict_ms)
     assert (*terms, shown.total_ms) == (1.0, 2.0, 3.0, 4.0, 10.0)
     assert (shown.worker, shown.address, shown.matched_tokens) == ("a", "a:1", 128)
