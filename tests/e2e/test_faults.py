@@ -27,7 +27,7 @@ def vocab(tiny_llama: Path) -> int:
     return size
 
 
-async def test_a_killed_worker_is_forgotten_and_costs_no_request_its_status(
+async def test_a_killed_worker_is_forgotten_and_costs_no_request(
     fleet: Fleet, tiny_llama: Path, vocab: int
 ) -> None:
     redis_port, port = free_port(), free_port()
@@ -65,9 +65,7 @@ async def test_a_killed_worker_is_forgotten_and_costs_no_request_its_status(
     counts = await load.stop()
     assert lost[0] not in summaries(redis_port, model)
     assert lost[0] not in mirrored(address)
-    # Only what was streaming from the killed worker may have ended, each with a clear status.
-    assert set(counts) <= {"OK", "UNAVAILABLE"}
-    assert counts["UNAVAILABLE"] <= 4, counts
+    assert set(counts) == {"OK"}
 
 
 async def test_a_hung_worker_holds_up_no_request_for_longer_than_its_lease(
@@ -97,8 +95,7 @@ async def test_a_hung_worker_holds_up_no_request_for_longer_than_its_lease(
         workers[0].signal(signal.SIGCONT)
     await load.count(30)
     counts = await load.stop()
-    assert set(counts) <= {"OK", "UNAVAILABLE"}
-    assert counts["UNAVAILABLE"] <= 4, counts
+    assert set(counts) == {"OK"}
     await asyncio.to_thread(all_agree, addresses, redis_port, tiny_llama.name)
 
 

@@ -81,7 +81,8 @@ async def test_wherever_it_is_cut_the_stream_is_whole(
 ) -> None:
     reciter = Reciter(ANSWER)
     request = asked(reciter, **stopping)
-    async with serving(valkey) as client, working(client, *workers(reciter, "ab")):
+    a, b = workers(reciter, "ab")
+    async with serving(valkey) as client, working(client, a, b):
         whole = gathered(await client.generate(request))
         assert (whole.text, whole.finished.reason, whole.finished.stop) == (text, reason, stop)
         assert whole.finished.migrations == 0
@@ -92,6 +93,8 @@ async def test_wherever_it_is_cut_the_stream_is_whole(
             stream = gathered(await client.generate(request))
             assert (stream.ids, stream.text) == (whole.ids, whole.text)
             assert len(set(reciter.calls)) == 2
+            # The gateway drew it, and keeps it.
+            assert a.requests[-1].sampling.seed == b.requests[-1].sampling.seed != 0
             assert stream.started == reciter.calls[:1]
             finished = stream.finished
             assert (finished.reason, finished.stop) == (reason, stop)
