@@ -51,7 +51,7 @@ def _table(found: ExplainResponse) -> Table:
         table.add_row(
             "→" if candidate.chosen else "",
             escape(candidate.worker),
-            trust_label(candidate.trust, candidate.trust_reason),
+            trust_label(candidate),
             str(candidate.matched_tokens),
             str(candidate.expected_tokens),
             *(f"{cost:.1f}" for cost in costs),

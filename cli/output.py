@@ -9,9 +9,10 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from radixgate.stream import AsyncStream
-from radixgate.v1.gateway_pb2 import Trust
+from radixgate.v1.gateway_pb2 import Candidate, Trust, WorkerInfo
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
@@ -78,12 +79,15 @@ def print_table(table: Table) -> None:
     answers.print(table, "")
 
 
-def trust_label(trust: Trust.ValueType, reason: str) -> str:
+def trust_label(worker: WorkerInfo | Candidate) -> str:
     """`live`, or in what way it is not, as rich markup."""
+    if worker.circuit:
+        return f"[red]left alone: {escape(worker.circuit)}[/]"
+    trust, reason = worker.trust, worker.trust_reason
     name = Trust.Name(trust).removeprefix("TRUST_").lower()
     label = name if trust == Trust.TRUST_LIVE or not reason else f"{name}: {reason}"
     style = _TRUST_STYLES.get(trust, "dim")
-    return f"[{style}]{label}[/]"
+    return f"[{style}]{escape(label)}[/]"
 
 
 def summary(stream: AsyncStream) -> str:

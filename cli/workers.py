@@ -52,7 +52,7 @@ def _table(model: str, found: Iterable[WorkerInfo]) -> Table:
         table.add_row(
             escape(worker.worker),
             escape(worker.address),
-            draining if load.draining else trust_label(worker.trust, worker.trust_reason),
+            draining if load.draining else trust_label(worker),
             kv_bar(load),
             str(worker.summary.count),
             str(load.running),

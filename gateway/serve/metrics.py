@@ -33,7 +33,9 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
-        self.retries = self._per_model("retries", "Requests sent to another worker after a failure")
+        self.retries = self._per_model(
+            "retries", "Requests sent to another worker before their first token"
+        )
         self.migrations = self._per_model(
             "migrations", "Times that another worker went on with a request in mid-stream"
         )
