@@ -14,6 +14,12 @@ Port = Annotated[
 Lease = Annotated[
     int, typer.Option(min=1_000, metavar="MS", help="Drop a worker that says nothing for so long.")
 ]
+Hedge = Annotated[
+    bool,
+    typer.Option(
+        "--hedge", help="Ask a second worker when the first is later than 99 of 100 were."
+    ),
+]
 Notice = Annotated[
     float,
     typer.Option(
@@ -29,6 +35,7 @@ def gateway(
     redis: options.Redis = None,
     metrics_port: options.MetricsPort = None,
     lease_ms: Lease = 5_000,
+    hedge: Hedge = False,
     notice: Notice = 0.0,
     grace: options.Grace = 30.0,
 ) -> None:
@@ -42,6 +49,7 @@ def gateway(
         redis_url=redis,
         metrics_port=metrics_port,
         lease_ms=lease_ms,
+        hedge=hedge,
         notice_seconds=notice,
         grace_seconds=grace,
     )

@@ -25,6 +25,7 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.upkeep import keep_up
 from gateway.route.breaker import Breakers
 from gateway.route.routers import Routers
+from gateway.serve.choose import Chooser
 from gateway.serve.collector import StateCollector
 from gateway.serve.dispatch import Dispatcher
 from gateway.serve.metrics import Metrics
@@ -56,6 +57,7 @@ class GatewayConfig:
     redis_url: of the Redis that all gateways share; None starts an embedded one.
     metrics_port: where to serve Prometheus metrics; None is nowhere, 0 any free port.
     lease_ms: a worker that says nothing for so long is dropped.
+    hedge: ask a second worker when the first is later with its answer than 99 of 100 were.
     notice_seconds: at the end, serve on for so long after health says NOT_SERVING.
     grace_seconds: at the end, requests that run may take so long to finish.
     """
@@ -65,6 +67,7 @@ class GatewayConfig:
     redis_url: str | None = None
     metrics_port: int | None = None
     lease_ms: int = 5_000
+    hedge: bool = False
     notice_seconds: float = 0.0
     grace_seconds: float = 30.0
 
@@ -146,15 +149,23 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     breakers = Breakers(random.random)
     metrics = Metrics()
     metrics.registry.register(StateCollector(fleet, pools, breakers, clock))
+    chooser = Chooser(fleet, routers.of, breakers, metrics, clock)
     dispatcher = Dispatcher(
-        fleet, routers.of, channels, breakers=breakers, metrics=metrics, clock=clock
+        chooser,
+        routers.of,
+        channels,
+        breakers=breakers,
+        metrics=metrics,
+        clock=clock,
+        hedge=config.hedge,
     )
     service = GatewayService(
         pools=pools,
         fleet=fleet,
         preparer=Preparer(fleet, codecs),
+        chooser=chooser,
         dispatcher=dispatcher,
-        pins=Pins(fleet, dispatcher, channels),
+        pins=Pins(fleet, chooser, channels),
         metrics=metrics,
         clock=clock,
     )

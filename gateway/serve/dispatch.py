@@ -1,24 +1,29 @@
 """Sends a prepared request to the best worker, and to the next best whenever one fails.
 
-Before the first token another worker begins anew; after it, another one goes on from there.
+Before the first token another worker begins anew; after it, another one goes on from there. With
+hedging, a worker that is late with its first message gets company: who answers first serves it.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
 from grpc import StatusCode
 from radixgate.refused import RefusedError
 from radixgate.v1.generate_pb2 import Started
 
 from gateway.fleet.channels import Channels
-from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker, Life
 from gateway.route.breaker import Breakers
-from gateway.route.reservations import Reservation
-from gateway.route.router import Estimate, Router
+from gateway.route.patience import Patience
+from gateway.route.router import Router
+from gateway.serve.choose import NONE, Choice, Chooser
 from gateway.serve.delivery import Delivery, Write
 from gateway.serve.forward import StreamError, WorkerStream
+from gateway.serve.hedge import first_answer
 from gateway.serve.metrics import Metrics
 from gateway.serve.prepare import Prepared
 
@@ -33,76 +38,94 @@ FAULTS: Final = {StatusCode.UNAVAILABLE, StatusCode.INTERNAL, StatusCode.UNKNOWN
 # What another worker may well do better.
 RETRYABLE: Final = FAULTS | {StatusCode.RESOURCE_EXHAUSTED}
 
-NONE: Final[frozenset[Life]] = frozenset()
+
+@dataclass(slots=True)
+class _Course:
+    """A request on its way: what is asked for now, what was delivered, and who has failed."""
+
+    prepared: Prepared
+    delivery: Delivery
+    deadline: float | None
+    failed: dict[Life, RefusedError] = field(default_factory=dict)
+
+    @property
+    def last_failure(self) -> RefusedError:
+        """What the client gets if nobody else is tried."""
+        return next(reversed(self.failed.values()))
 
 
-class Choice(NamedTuple):
-    """The worker that gets a request, and what is reserved there for it."""
+class _Leg:
+    """A request at one worker, from its reservation to its end.
 
-    estimate: Estimate
-    reservation: Reservation
-
-
-class Dispatcher:
-    """Chooses workers and calls them.
-
-    Args:
-        fleet: the workers there are.
-        router_of: gives the router of a model's pool.
-        channels: to the workers.
-        breakers: keep requests from workers that fail again and again.
-        metrics: counts predictions, deliveries, retries and migrations.
-        clock: the fleet's, in seconds.
+    Args: `failed`, told with which error.
     """
 
     def __init__(
         self,
-        fleet: Fleet,
+        choice: Choice,
+        stream: WorkerStream,
+        router: Router,
+        *,
+        asked_at: float,
+        failed: Callable[[FleetWorker, StreamError], None],
+    ) -> None:
+        self.worker = choice.estimate.worker
+        self.estimate = choice.estimate
+        self.asked_at = asked_at
+        self._reservation = choice.reservation
+        self._stream = stream
+        self._router = router
+        self._failed = failed
+
+    async def read(self) -> bytes | None:
+        """As `WorkerStream.read`."""
+        try:
+            return await self._stream.read()
+        except StreamError as error:
+            self._failed(self.worker, error)
+            raise
+
+    def computed(self) -> None:
+        """The worker has computed the prompt."""
+        self._router.computed(self._reservation)
+
+    def end(self) -> None:
+        """Nothing more is wanted of the worker. Idempotent."""
+        self._stream.cancel()
+        self._router.release(self._reservation)
+
+
+class Dispatcher:
+    """Calls workers.
+
+    Args:
+        chooser: chooses them.
+        router_of: gives the router of a model's pool, which is told how its choices fare.
+        channels: to the workers.
+        breakers: told who fails.
+        metrics: counts predictions, deliveries, retries and migrations.
+        clock: the fleet's, in seconds.
+        hedge: whether workers that are late get company.
+    """
+
+    def __init__(
+        self,
+        chooser: Chooser,
         router_of: Callable[[str], Router],
         channels: Channels,
         *,
         breakers: Breakers,
         metrics: Metrics,
         clock: Callable[[], float],
+        hedge: bool,
     ) -> None:
-        self._fleet = fleet
+        self._chooser = chooser
         self._router_of = router_of
         self._channels = channels
         self._breakers = breakers
         self._metrics = metrics
         self._clock = clock
-
-    def estimates(self, prepared: Prepared, without: frozenset[Life] = NONE) -> list[Estimate]:
-        """Everyone who may serve the request, best first; nobody that `without` names.
-
-        Workers that failed too often just now are left out, unless there are no others.
-
-        Raises:
-            RefusedError: FAILED_PRECONDITION, the prompt is too long for the KV memory of every
-                worker; UNAVAILABLE, there is no one now.
-        """
-        candidates = self._candidates(prepared, without)
-        if not candidates:
-            raise self._nobody(prepared, without)
-        return self._estimate(prepared, self._allowed(candidates))
-
-    def choose(self, prepared: Prepared, without: frozenset[Life] = NONE) -> Choice:
-        """The best worker, reserved. Raises as `estimates`."""
-        best = self.estimates(prepared, without)[0]
-        router, now = self._router_of(prepared.model), self._clock()
-        self._breakers.sent(best.worker.life, now)
-        return Choice(best, router.reserve(prepared.prompt, best, now))
-
-    def barred(self, prepared: Prepared) -> list[Estimate]:
-        """What `estimates` leaves out because it failed too often, best first."""
-        candidates = self._candidates(prepared, NONE)
-        allowed = self._allowed(candidates)
-        barred = [worker for worker in candidates if worker not in allowed]
-        return self._estimate(prepared, barred) if barred else []
-
-    def circuit(self, worker: FleetWorker) -> str:
-        """Why requests are kept away from `worker`; empty when they are not."""
-        return self._breakers.reason(worker.life, self._clock())
+        self._patience: defaultdict[str, Patience] | None = defaultdict(Patience) if hedge else None
 
     async def stream(self, prepared: Prepared, write: Write, deadline: float | None) -> None:
         """Serve the request; `deadline` is the client's, on the clock.
@@ -112,111 +135,109 @@ class Dispatcher:
         """
         delivery = Delivery(prepared.request, write, self._clock)
         try:
-            await self._serve(prepared, delivery, deadline)
+            await self._serve(_Course(prepared, delivery, deadline))
         finally:
             self._metrics.migrations.labels(prepared.model).inc(delivery.migrations)
 
-    async def _serve(self, prepared: Prepared, delivery: Delivery, deadline: float | None) -> None:
-        failed: dict[Life, RefusedError] = {}
-        fruitless = 0
+    async def _serve(self, course: _Course) -> None:
+        delivery, fruitless = course.delivery, 0
         while fruitless < MAX_ATTEMPTS and delivery.migrations < MAX_MIGRATIONS:
             try:
-                choice = self.choose(prepared, frozenset(failed))
+                leg = self._ask(course)
             except RefusedError:
-                if failed:
+                if course.failed:
                     break
                 raise
-            if failed and not delivery.begun:
-                self._metrics.retries.labels(prepared.model).inc()
+            if course.failed and not delivery.begun:
+                self._metrics.retries.labels(course.prepared.model).inc()
             before = delivery.progress
             try:
-                return await self._attempt(prepared, choice, delivery, deadline)
+                return await self._attempt(course, leg)
             except StreamError as error:
-                worker = choice.estimate.worker
-                refused = _refused(worker, error)
-                logger.warning("request %s: %s", prepared.request.request_id, refused)
                 if not _worth_another(error, delivery):
-                    raise refused from error
-                failed[worker.life] = refused
+                    raise course.last_failure from error
             fruitless = 0 if delivery.progress > before else fruitless + 1
             if delivery.begun:
-                prepared = prepared.resumed(delivery.rest())
-        raise _given_up(prepared, delivery, failed)
+                course.prepared = course.prepared.resumed(delivery.rest())
+        raise _given_up(course)
 
-    def _candidates(self, prepared: Prepared, without: frozenset[Life]) -> list[FleetWorker]:
-        least = prepared.kv_tokens
-        return [
-            worker
-            for worker in self._fleet.candidates(prepared.model)
-            if worker.kv_tokens >= least and not (without and worker.life in without)
-        ]
+    def _ask(self, course: _Course, but: frozenset[Life] = NONE) -> _Leg:
+        """Send the request to the best worker that has not failed it, nor is in `but`.
 
-    def _allowed(self, candidates: list[FleetWorker]) -> list[FleetWorker]:
-        return self._breakers.allowed(candidates, self._clock())
-
-    def _estimate(self, prepared: Prepared, candidates: list[FleetWorker]) -> list[Estimate]:
-        router = self._router_of(prepared.model)
-        with self._metrics.routing_seconds.time():
-            return router.estimate(prepared.prompt, candidates, self._clock())
-
-    def _nobody(self, prepared: Prepared, without: frozenset[Life]) -> RefusedError:
-        """Why no worker is a candidate."""
-        now, tokens = self._clock(), prepared.prompt.tokens
-        workers = self._fleet.workers(prepared.model)
-        largest = max(workers, key=lambda worker: worker.kv_tokens, default=None)
-        if largest is not None and largest.kv_tokens < prepared.kv_tokens:
-            return RefusedError(
-                StatusCode.FAILED_PRECONDITION,
-                f"prompt: {tokens} tokens leave no room for output in the KV memory of any worker"
-                f" of model {prepared.model!r}; the largest, {largest.id}, holds"
-                f" {largest.kv_tokens} tokens; give it more (--kv-memory)",
-            )
-
-        def why(worker: FleetWorker) -> str:
-            if worker.life in without:
-                return "failed"
-            if worker.kv_tokens < prepared.kv_tokens:
-                return f"its KV memory of {worker.kv_tokens} tokens is too small for {tokens}"
-            return "draining" if worker.draining else worker.belief(now).reason
-
-        reasons = "; ".join(f"{worker.id}: {why(worker)}" for worker in workers)
-        return RefusedError(
-            StatusCode.UNAVAILABLE,
-            f"no worker of model {prepared.model!r} can take a request now: {reasons}",
+        Raises:
+            RefusedError: there is none.
+        """
+        prepared, deadline = course.prepared, course.deadline
+        choice = self._chooser.choose(prepared, but.union(course.failed))
+        now = self._clock()
+        timeout = None if deadline is None else max(0.0, deadline - now)
+        channel = self._channels.get(choice.estimate.worker.address)
+        return _Leg(
+            choice,
+            WorkerStream(channel, prepared.request, timeout),
+            self._router_of(prepared.model),
+            asked_at=now,
+            failed=partial(self._failed, course),
         )
 
-    async def _attempt(
-        self, prepared: Prepared, choice: Choice, delivery: Delivery, deadline: float | None
-    ) -> None:
-        router, worker = self._router_of(prepared.model), choice.estimate.worker
-        first = not delivery.begun
-
-        def begun(started: Started) -> None:
-            router.computed(choice.reservation)
-            self._breakers.answered(worker.life)
-            if first:
-                self._metrics.started(prepared.model, started)
-
-        delivery.attempt(choice.estimate.expected_tokens, begun)
-        timeout = None if deadline is None else max(0.0, deadline - self._clock())
-        stream = WorkerStream(self._channels.get(worker.address), prepared.request, timeout)
-        try:
-            while (message := await stream.read()) is not None:
-                await delivery.receive(message)
-        except StreamError as error:
-            if error.code in FAULTS:
-                self._fault(worker, error)
-            raise
-        finally:
-            stream.cancel()
-            router.release(choice.reservation)
-        self._breakers.succeeded(worker.life)
-
-    def _fault(self, worker: FleetWorker, error: StreamError) -> None:
+    def _failed(self, course: _Course, worker: FleetWorker, error: StreamError) -> None:
+        refused = _refused(worker, error)
+        course.failed[worker.life] = refused
+        logger.warning("request %s: %s", course.prepared.request.request_id, refused)
         reason = f"{error.code.name}: {error.details}"
-        if self._breakers.failed(worker.life, reason, self._clock()):
+        if error.code in FAULTS and self._breakers.failed(worker.life, reason, self._clock()):
             self._metrics.circuits_opened.labels(worker.life.model).inc()
             logger.warning("worker %r is left alone for a while: %s", worker.id, reason)
+
+    async def _attempt(self, course: _Course, first: _Leg) -> None:
+        """Deliver what the worker sends, or one that answers before it."""
+        legs, delivery = [first], course.delivery
+        try:
+            leg, message = await self._first_answer(course, legs)
+            delivery.attempt(leg.estimate.expected_tokens, self._begun(course, leg))
+            while message is not None:
+                await delivery.receive(message)
+                message = await leg.read()
+            self._breakers.succeeded(leg.worker.life)
+        finally:
+            for each in legs:
+                each.end()
+
+    def _begun(self, course: _Course, leg: _Leg) -> Callable[[Started], None]:
+        again = course.delivery.begun
+
+        def begun(started: Started) -> None:
+            leg.computed()
+            self._breakers.answered(leg.worker.life)
+            if not again:
+                self._metrics.started(course.prepared.model, started)
+
+        return begun
+
+    async def _first_answer(self, course: _Course, legs: list[_Leg]) -> tuple[_Leg, bytes | None]:
+        """The first message of the one in `legs`, or of another that joins it if it is late."""
+        (first,) = legs
+        if self._patience is None:
+            return first, await first.read()
+        model = course.prepared.model
+        patience = self._patience[model]
+
+        def another() -> _Leg | None:
+            try:
+                leg = self._ask(course, frozenset({first.worker.life}))
+            except RefusedError:
+                return None
+            self._metrics.hedges.labels(model).inc()
+            legs.append(leg)
+            return leg
+
+        answer = await first_answer(first, another, patience.limit(first.estimate.total_ms))
+        now = self._clock()
+        for leg in legs:
+            patience.waited(leg.estimate.total_ms, now - leg.asked_at)
+            if leg is not answer[0]:
+                leg.end()
+        return answer
 
 
 def _worth_another(error: StreamError, delivery: Delivery) -> bool:
@@ -226,17 +247,14 @@ def _worth_another(error: StreamError, delivery: Delivery) -> bool:
     return error.code in RETRYABLE
 
 
-def _given_up(
-    prepared: Prepared, delivery: Delivery, failed: Mapping[Life, RefusedError]
-) -> RefusedError:
+def _given_up(course: _Course) -> RefusedError:
     """What the client gets when several have failed, or nobody is left."""
-    *_, last = failed.values()
-    why = "; ".join(refused.message for refused in failed.values())
-    if not delivery.begun:
-        return RefusedError(last.code, why)
+    why = "; ".join(refused.message for refused in course.failed.values())
+    if not course.delivery.begun:
+        return RefusedError(course.last_failure.code, why)
+    tokens = course.prepared.request.resumed_tokens
     return RefusedError(
-        StatusCode.UNAVAILABLE,
-        f"no worker is left to go on after {prepared.request.resumed_tokens} tokens: {why}",
+        StatusCode.UNAVAILABLE, f"no worker is left to go on after {tokens} tokens: {why}"
     )
 
 

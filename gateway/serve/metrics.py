@@ -39,6 +39,9 @@ class Metrics:
         self.migrations = self._per_model(
             "migrations", "Times that another worker went on with a request in mid-stream"
         )
+        self.hedges = self._per_model(
+            "hedges", "Requests that a second worker was asked for because the first was late"
+        )
         self.circuits_opened = self._per_model(
             "circuits_opened", "Times that a worker failed too often and is left alone for a while"
         )

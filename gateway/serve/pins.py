@@ -13,18 +13,19 @@ from radixgate.v1.worker_pb2_grpc import WorkerStub
 from gateway.fleet.channels import Channels
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker
-from gateway.serve.dispatch import MAX_ATTEMPTS, RETRYABLE, Dispatcher
+from gateway.serve.choose import Chooser
+from gateway.serve.dispatch import MAX_ATTEMPTS, RETRYABLE
 from gateway.serve.prepare import Prepared
 
 UNPIN_SECONDS: Final = 5.0
 
 
 class Pins:
-    """Args: `fleet`, the workers; `dispatcher`, which ranks them; `channels` to them."""
+    """Args: `fleet`, the workers; `chooser`, which ranks them; `channels` to them."""
 
-    def __init__(self, fleet: Fleet, dispatcher: Dispatcher, channels: Channels) -> None:
+    def __init__(self, fleet: Fleet, chooser: Chooser, channels: Channels) -> None:
         self._fleet = fleet
-        self._dispatcher = dispatcher
+        self._chooser = chooser
         self._channels = channels
 
     async def pin(self, prepared: Prepared, ttl: float, seconds: float | None) -> Pinned:
@@ -35,7 +36,7 @@ class Pins:
         Raises:
             RefusedError: as the last worker says; or there is no worker.
         """
-        estimates = self._dispatcher.estimates(prepared)
+        estimates = self._chooser.estimates(prepared)
         # NOTE: stable, so of those that hold the same the one that would serve it comes first.
         estimates.sort(key=lambda estimate: -estimate.matched_tokens)
         message = PinPrompt(prompt=prepared.request, ttl_seconds=ttl)

@@ -35,6 +35,7 @@ from radixgate.v1.generate_pb2 import GenerateRequest, Pinned
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker
 from gateway.serve import views
+from gateway.serve.choose import Chooser
 from gateway.serve.dispatch import Dispatcher
 from gateway.serve.metrics import Metrics
 from gateway.serve.pins import Pins
@@ -49,8 +50,8 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class GatewayService:
-    """Args: `pools` and `fleet`, what there is; `preparer` and `dispatcher`, which serve requests;
-    `pins`, which keeps prompts; `metrics`; the fleet's `clock`.
+    """Args: `pools` and `fleet`, what there is; `preparer`, `chooser` and `dispatcher`, which serve
+    requests; `pins`, which keeps prompts; `metrics`; the fleet's `clock`.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class GatewayService:
         pools: Pools,
         fleet: Fleet,
         preparer: Preparer,
+        chooser: Chooser,
         dispatcher: Dispatcher,
         pins: Pins,
         metrics: Metrics,
@@ -67,6 +69,7 @@ class GatewayService:
         self._pools = pools
         self._fleet = fleet
         self._preparer = preparer
+        self._chooser = chooser
         self._dispatcher = dispatcher
         self._pins = pins
         self._metrics = metrics
@@ -120,7 +123,7 @@ class GatewayService:
         """Decide and reserve; the client calls the worker itself."""
         async with self._answering("Route", context):
             prepared = await self._prepare(_routed(request))
-            estimate = self._dispatcher.choose(prepared).estimate
+            estimate = self._chooser.choose(prepared).estimate
             return RouteResponse(
                 request=prepared.request,
                 worker=estimate.worker.id,
@@ -133,15 +136,15 @@ class GatewayService:
         """Say where a request would go, and why; reserve nothing."""
         async with self._answering("Explain", context):
             prepared = await self._prepare(_routed(request))
-            estimates = self._dispatcher.estimates(prepared)
-            barred = self._dispatcher.barred(prepared)
+            estimates = self._chooser.estimates(prepared)
+            barred = self._chooser.barred(prepared)
             return ExplainResponse(
                 model=prepared.model,
                 prompt_tokens=prepared.prompt.tokens,
                 candidates=[
                     views.candidate(
                         estimate,
-                        circuit=self._dispatcher.circuit(estimate.worker),
+                        circuit=self._chooser.circuit(estimate.worker),
                         chosen=estimate is estimates[0],
                     )
                     for estimate in estimates + barred
@@ -172,7 +175,7 @@ class GatewayService:
             return ListWorkersResponse(
                 workers=[
                     views.worker_info(
-                        worker, self._summary(worker), self._dispatcher.circuit(worker), now
+                        worker, self._summary(worker), self._chooser.circuit(worker), now
                     )
                     for worker in self._fleet
                     if request.model in ("", worker.registration.model)

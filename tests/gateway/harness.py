@@ -41,9 +41,9 @@ class Client(NamedTuple):
 
 
 @asynccontextmanager
-async def serving(valkey: Valkey) -> AsyncIterator[Client]:
+async def serving(valkey: Valkey, *, hedge: bool = False) -> AsyncIterator[Client]:
     """A gateway, and a client of it."""
-    config = GatewayConfig(port=0, redis_url=valkey.url, lease_ms=1_000)
+    config = GatewayConfig(port=0, redis_url=valkey.url, lease_ms=1_000, hedge=hedge)
     async with gateway(config) as running, grpc.aio.insecure_channel(running.address) as channel:
         yield Client(running.address, GatewayStub(channel), HealthStub(channel))
 
