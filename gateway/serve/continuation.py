@@ -1,7 +1,6 @@
 """When a worker dies in mid-stream: the request for the rest, and an end that is of the whole.
 
-Pure. What has passed is kept as the bytes that it came in, about 12 for a token, and is only parsed
-when a worker has failed.
+Pure. What has passed is kept as the bytes that it came in, and is only parsed when a worker has failed.
 """
 
 from typing import NamedTuple

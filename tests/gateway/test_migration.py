@@ -103,6 +103,20 @@ async def test_wherever_it_is_cut_the_stream_is_whole(
             assert 0 <= finished.queue_seconds <= finished.ttft_seconds <= finished.total_seconds
 
 
+async def test_memory_that_the_answer_fills_to_the_last_token_is_enough_to_end_it(
+    valkey: Valkey,
+) -> None:
+    reciter = Reciter(ANSWER[:8])  # nine bytes
+    card = make_card(num_blocks=13)  # of 16 tokens
+    fleet = [ScriptedWorker(name, card, reciter) for name in "ab"]
+    request = asked(reciter)
+    request.packed = pack_tokens(range(5, 204))
+    async with serving(valkey) as client, working(client, *fleet):
+        reciter.deaths.append(9)
+        stream = gathered(await client.generate(request))
+        assert (stream.text, stream.finished.migrations) == (ANSWER[:8], 1)
+
+
 async def test_started_and_finished_tell_the_same_of_the_prompt(valkey: Valkey) -> None:
     reciter = Reciter(ANSWER)
     async with serving(valkey) as client, working(client, *workers(reciter, "ab")):

@@ -18,7 +18,7 @@ class Resumer:
         self._tokenizer = tokenizer
 
     async def resume(self, request: Request) -> OutputText:
-        """The text of `request` so far; takes about 10 µs a token, off the event loop.
+        """The text of `request` so far, worked out beside the event loop and the engine.
 
         Raises:
             RefusedError: INVALID_ARGUMENT, it goes on after its own end.
