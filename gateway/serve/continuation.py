@@ -1,6 +1,6 @@
 """When a worker dies in mid-stream: the request for the rest, and an end that is of the whole.
 
-Pure. What has passed is kept as the bytes that it came in, and is only parsed when a worker has failed.
+Pure. What has passed is kept as the bytes that it came in, and only parsed when a worker fails.
 """
 
 from typing import NamedTuple
