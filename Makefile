@@ -56,7 +56,7 @@ endef
 bench: $(STAMP) ## Measure what a cache hit is worth; like all benchmarks it prints JSON
 	@$(BIN)/python -m bench.prefix_reuse
 
-bench-engine: $(STAMP) ## Compare the whole engine with transformers on a CPU
+bench-engine: $(STAMP) ## Compare the whole engine with transformers on a CPU, and llama.cpp if installed
 	@$(BIN)/python -m bench.engine
 
 bench-kv: $(STAMP) ## Compare the KV formats at one budget of bytes; draws docs/kv_formats.svg

@@ -1,9 +1,10 @@
-"""How fast the whole engine is beside transformers: one model, one process, fp32.
+"""How fast the whole engine is beside transformers and llama.cpp: one model, fp32.
 
     make bench-engine
 
-Both sides of a case take turns, so their ratio holds on a noisy machine; medians over all rounds,
+All sides of a case take turns, so their ratio holds on a noisy machine; medians over all rounds,
 after one that is not counted. Above 1, Radixgate is faster. Prints JSON with the raw seconds.
+llama.cpp takes part if `llama-cpp-python` is installed: with weights in float32, and in Q8_0.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from tokenizers import Tokenizer  # noqa: E402
 from torch import Tensor  # noqa: E402
 from transformers import AutoModelForCausalLM, DynamicCache  # noqa: E402
 
+from bench.llama.client import Llama, llamas  # noqa: E402
 from worker.attention.base import PagedBatch  # noqa: E402
 from worker.engine.core import EngineConfig, EngineCore  # noqa: E402
 from worker.engine.events import Output  # noqa: E402
@@ -40,12 +42,15 @@ from worker.kv.format import by_name  # noqa: E402
 from worker.kv.manager import KVManager  # noqa: E402
 from worker.model.loader import load_model  # noqa: E402
 from worker.model.pull import DEFAULT_MODEL, pull  # noqa: E402
+from worker.model.weights import WeightFormat  # noqa: E402
 
 CPU = torch.device("cpu")
 BLOCK, STRIDE, BLOCKS, TOKEN_BUDGET = 16, 64, 768, 256
 DECODED = 12
 CHATS, PREFIX, OWN, ANSWER = 8, 512, 64, 16
 CROWD, CROWD_TOKENS = 64, 2048
+LONGEST = 2048
+TEXT, TEXT_TOKENS = "1, 2, 3, 4,", 16
 
 Prompt = list[int]
 
@@ -94,6 +99,14 @@ class Ours:
         assert first
         return first - began, time.perf_counter() - first
 
+    def greedy(self, prompt: Prompt, new: int) -> list[int]:
+        """The answer to a prompt."""
+        self.core.add(0, Request("bench", NamespaceSeed(1), pack_tokens(prompt), new), 0.0)
+        answer = []
+        while not self.core.idle:
+            answer += [event.token for _, event in self.core.step() if isinstance(event, Output)]
+        return answer
+
 
 class Theirs:
     """The same model as transformers runs it."""
@@ -137,12 +150,13 @@ class Theirs:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to do on both sides; both return seconds for the same `tokens`."""
+    """One thing to do on all sides; each returns seconds for the same `tokens`."""
 
     name: str
     tokens: int
     ours: Callable[[], float]
     theirs: Callable[[], float]
+    llama: Callable[[Llama], float] | None = None
 
 
 def cases(ours: Ours, theirs: Theirs, vocab: int) -> list[Case]:
@@ -157,6 +171,7 @@ def cases(ours: Ours, theirs: Theirs, vocab: int) -> list[Case]:
             length,
             lambda: ours.generate([new(length)], 1)[0],
             lambda: theirs.prefill([new(length)], DynamicCache()),
+            lambda llama: llama.prefill(new(length)),
         )
 
     def decode(batch: int, depth: int) -> Case:
@@ -166,6 +181,7 @@ def cases(ours: Ours, theirs: Theirs, vocab: int) -> list[Case]:
             batch * DECODED,
             lambda: ours.generate(prompts, DECODED + 1)[1],
             lambda: theirs.decode(batch, depth),
+            lambda llama: llama.decode(batch, depth, DECODED),
         )
 
     def chats() -> list[Prompt]:
@@ -174,9 +190,9 @@ def cases(ours: Ours, theirs: Theirs, vocab: int) -> list[Case]:
 
     return [
         prefill(512),
-        prefill(2048),
+        prefill(LONGEST),
         decode(1, 512),
-        decode(1, 2048),
+        decode(1, LONGEST),
         decode(8, 512),
         Case(
             f"{CHATS} chats that share {PREFIX}",
@@ -187,15 +203,21 @@ def cases(ours: Ours, theirs: Theirs, vocab: int) -> list[Case]:
     ]
 
 
-def measure(case: Case, rounds: int) -> dict[str, Any]:
-    raw = [(case.ours(), case.theirs()) for _ in range(rounds + 1)][1:]
-    return {
-        "case": case.name,
-        "ours_tokens_per_second": case.tokens / median(ours for ours, _ in raw),
-        "transformers_tokens_per_second": case.tokens / median(theirs for _, theirs in raw),
-        "ratio": median(theirs / ours for ours, theirs in raw),
-        "raw_seconds": raw,
+def measure(case: Case, rounds: int, others: dict[str, Llama]) -> dict[str, Any]:
+    sides = {"ours": case.ours, "transformers": case.theirs}
+    if case.llama:
+        sides |= {f"llama_{name}": partial(case.llama, llama) for name, llama in others.items()}
+    raw = [{side: run() for side, run in sides.items()} for _ in range(rounds + 1)][1:]
+    speeds = {
+        f"{side}_tokens_per_second": case.tokens / median(seconds[side] for seconds in raw)
+        for side in sides
     }
+    ratios = {
+        f"ratio_to_{side}": median(seconds[side] / seconds["ours"] for seconds in raw)
+        for side in sides
+        if side != "ours"
+    }
+    return {**speeds, **ratios, "raw_seconds": raw}
 
 
 def warm_ttft(ours: Ours, vocab: int, rounds: int) -> dict[str, Any]:
@@ -204,7 +226,6 @@ def warm_ttft(ours: Ours, vocab: int, rounds: int) -> dict[str, Any]:
     prompt = [rng.randrange(vocab) for _ in range(1024)]
     raw = [ours.generate([prompt], DECODED + 1) for _ in range(rounds + 1)][1:]
     return {
-        "case": "first token of a cached prompt of 1024, in decode steps",
         "steps": median(first / (rest / DECODED) for first, rest in raw),
         "raw_seconds": raw,
     }
@@ -231,37 +252,65 @@ def overhead(tokenizer: Tokenizer, vocab: int, rounds: int) -> dict[str, Any]:
         if all(isinstance(event, Output) for _, event in events):
             raw.append((time.perf_counter() - began) * 1000)
     return {
-        "case": f"everything but the model, {CROWD} sequences of {CROWD_TOKENS} tokens",
         "step_ms": median(raw),
         "best_tenth_ms": sorted(raw)[len(raw) // 10],
     }
+
+
+def check_same(ours: Ours, llama: Llama, tokenizer: Tokenizer) -> None:
+    """Refuse to compare with llama.cpp if it runs another model than we do.
+
+    Raises:
+        RuntimeError: its greedy answer to `TEXT` is not ours.
+    """
+    prompt = tokenizer.encode(TEXT).ids
+    expected, found = ours.greedy(prompt, TEXT_TOKENS), llama.greedy(prompt, TEXT_TOKENS)
+    if found != expected:
+        raise RuntimeError(
+            f"llama.cpp answers {tokenizer.decode(found)!r} to {TEXT!r}, where we answer "
+            f"{tokenizer.decode(expected)!r}: its GGUF file is not this model"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--weights", type=WeightFormat, default=WeightFormat.FLOAT32, help="ours")
+    parser.add_argument("--only", default="", help="measure the cases whose name has this in it")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     rounds = arguments.rounds
 
     directory = pull(DEFAULT_MODEL)
-    model = load_model(directory, CPU)
+    model = load_model(directory, CPU, weights=arguments.weights)
     spec = model.spec
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     kv = by_name("none").allocate(spec.kv_shape(BLOCK), BLOCKS, CPU, model.dtype)
     ours = Ours(partial(model.forward, kv=kv), BLOCKS, tokenizer)
     theirs = Theirs(AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32))
-    report = {
-        "model": spec.name,
-        "threads": arguments.threads,
-        "rounds": rounds,
-        "results": [
-            overhead(tokenizer, spec.vocab_size, rounds),
-            warm_ttft(ours, spec.vocab_size, rounds),
-            *(measure(case, rounds) for case in cases(ours, theirs, spec.vocab_size)),
-        ],
-    }
+    with llamas(directory, arguments.threads, LONGEST + DECODED) as others:
+        if others:
+            check_same(ours, others["f32"], tokenizer)
+        runs: dict[str, Callable[[], dict[str, Any]]] = {
+            f"everything but the model, {CROWD} sequences of {CROWD_TOKENS} tokens": partial(
+                overhead, tokenizer, spec.vocab_size, rounds
+            ),
+            "first token of a cached prompt of 1024, in decode steps": partial(
+                warm_ttft, ours, spec.vocab_size, rounds
+            ),
+        }
+        for case in cases(ours, theirs, spec.vocab_size):
+            runs[case.name] = partial(measure, case, rounds, others)
+        report = {
+            "model": spec.name,
+            "weights": arguments.weights,
+            "threads": arguments.threads,
+            "rounds": rounds,
+            "results": [
+                {"case": name, **run()} for name, run in runs.items() if arguments.only in name
+            ],
+        }
     json.dump(report, sys.stdout, indent=2)
     print()
 
