@@ -8,6 +8,11 @@ from typing import NamedTuple
 from radixgate.v1.sync_pb2 import Load
 
 PRIOR_ITL_MS = 30.0
+# Beyond its slots a worker is to have one request for so many slots, and at least one.
+SPARE_SHARE = 8
+# Who waits where less than this part of the KV memory is free or evictable waits for memory; where
+# there is more, for no more than the next step.
+SCARCE_SHARE = 4
 # A sequence that runs now is taken to need this many tokens more before it leaves its slot.
 PRIOR_REMAINING_TOKENS = 128
 
@@ -23,6 +28,8 @@ class Pressure(NamedTuple):
         occupied: share of the slots that are taken.
         free_blocks: of KV memory.
         regret_ms_per_block: what evicting a block costs.
+        places: for requests that the worker should have beside those it has; below 0 when it has
+            too many.
     """
 
     tokens_per_ms: float
@@ -31,6 +38,7 @@ class Pressure(NamedTuple):
     occupied: float
     free_blocks: int
     regret_ms_per_block: float
+    places: int
 
     @classmethod
     def of(cls, load: Load) -> "Pressure":
@@ -42,6 +50,7 @@ class Pressure(NamedTuple):
             occupied=load.running / load.max_running if load.max_running else 0.0,
             free_blocks=load.free_blocks,
             regret_ms_per_block=load.regret_ms_per_block,
+            places=_places(load),
         )
 
 
@@ -51,3 +60,12 @@ def _slot_wait_ms(load: Load) -> float:
         return 0.0
     leaves_every_ms = PRIOR_REMAINING_TOKENS * (load.itl_ms or PRIOR_ITL_MS) / load.running
     return (load.running + load.waiting - load.max_running + 1) * leaves_every_ms
+
+
+def _places(load: Load) -> int:
+    spare = max(1, load.max_running // SPARE_SHARE)
+    available = load.free_blocks + load.cached_blocks
+    if load.waiting and available * SCARCE_SHARE < load.total_blocks:
+        # What it runs is all that it can run.
+        return spare - load.waiting
+    return load.max_running + spare - load.running - load.waiting

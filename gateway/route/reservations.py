@@ -9,6 +9,7 @@ seconds of any one clock that does not go back.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from radixgate.prefix import PrefixHash
 
@@ -28,6 +29,17 @@ class Reservation:
     made_at: float
 
 
+class Unreported(NamedTuple):
+    """What a worker's last load report does not say yet.
+
+    Args: `requests` that were reserved there since, less those that ended since, so maybe below 0;
+    reserved `tokens`.
+    """
+
+    requests: int
+    tokens: int
+
+
 class Reservations:
     """All reservations of one gateway.
 
@@ -42,6 +54,9 @@ class Reservations:
         self._live: dict[Reservation, None] = {}
         self._unreported: dict[str, dict[Reservation, None]] = {}
         self._counts: Counter[tuple[str, PrefixHash]] = Counter()
+        # By worker: how many are live, and how many were at its last report.
+        self._running: Counter[str] = Counter()
+        self._running_when_reported: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._live)
@@ -53,6 +68,7 @@ class Reservations:
             self.release(next(iter(self._live)))
         worker = reservation.worker
         self._live[reservation] = None
+        self._running[worker] += 1
         self._unreported.setdefault(worker, {})[reservation] = None
         keys = [(worker, name) for name in reservation.boundaries]
         self.expected.stored(worker, [name for _, name in keys if not self._counts[worker, name]])
@@ -71,6 +87,7 @@ class Reservations:
         if reservation not in self._live:
             return
         del self._live[reservation]
+        self._running[reservation.worker] -= 1
         self.computed(reservation)
         worker, gone = reservation.worker, []
         for name in reservation.boundaries:
@@ -85,6 +102,8 @@ class Reservations:
         for reservation in [live for live in self._live if live.worker == worker]:
             self.release(reservation)
         self.expected.forgotten(worker, {})
+        del self._running[worker]
+        self._running_when_reported.pop(worker, None)
 
     def expire(self, now: float) -> None:
         """Drop what was made more than the lifetime ago."""
@@ -97,6 +116,12 @@ class Reservations:
     def reported(self, worker: str) -> None:
         """A load report of `worker` came: it includes all that was reserved there before."""
         self._unreported.pop(worker, None)
+        self._running_when_reported[worker] = self._running[worker]
+
+    def unreported(self, worker: str) -> Unreported:
+        """What to add to the last load report of `worker`."""
+        requests = self._running[worker] - self._running_when_reported.get(worker, 0)
+        return Unreported(requests, self.tokens(worker))
 
     def tokens(self, worker: str) -> int:
         """Reserved tokens that the last load report of `worker` does not include."""

@@ -16,7 +16,7 @@ from gateway.fleet.trust import Belief
 from gateway.fleet.worker import FleetWorker
 from gateway.route.cost import CostTerms, cost, prior_rate, ranked, to_compute
 from gateway.route.index import PrefixIndex
-from gateway.route.reservations import Reservation, Reservations
+from gateway.route.reservations import Reservation, Reservations, Unreported
 from gateway.route.tombstones import Tombstones
 
 RESERVATION_LIFETIME: Final = 60.0
@@ -111,6 +111,10 @@ class Router:
         """A load report of `worker` came."""
         self._reservations.reported(worker)
         self._held.clean()
+
+    def unreported(self, worker: str) -> Unreported:
+        """What this gateway knows of the load of `worker` beyond its last report."""
+        return self._reservations.unreported(worker)
 
     def estimate(
         self, prompt: Prompt, candidates: Collection[FleetWorker], now: float

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from radixgate.prefix import PrefixHash
 
-from gateway.route.reservations import Reservation, Reservations
+from gateway.route.reservations import Reservation, Reservations, Unreported
 
 LIFETIME, LIMIT = 10.0, 4
 BOUNDARIES = [PrefixHash(name) for name in range(8)]
@@ -23,6 +23,7 @@ class ReservationsMachine(RuleBasedStateMachine):
         self.made: list[Reservation] = []
         self.live: list[Reservation] = []
         self.computing: list[Reservation] = []
+        self.when_reported = dict.fromkeys(WORKERS, 0)
 
     @rule(worker=st.sampled_from(WORKERS), tokens=st.integers(1, 99), length=st.integers(0, 8))
     def reserve(self, worker: str, tokens: int, length: int) -> None:
@@ -52,11 +53,13 @@ class ReservationsMachine(RuleBasedStateMachine):
     def forget(self, worker: str) -> None:
         self.reservations.forget(worker)
         self.live = [left for left in self.live if left.worker != worker]
+        self.when_reported[worker] = 0
 
     @rule(worker=st.sampled_from(WORKERS))
     def report(self, worker: str) -> None:
         self.reservations.reported(worker)
         self.computing = [left for left in self.computing if left.worker != worker]
+        self.when_reported[worker] = sum(live.worker == worker for live in self.live)
 
     @rule(seconds=st.floats(0, LIFETIME))
     def expire(self, seconds: float) -> None:
@@ -72,6 +75,8 @@ class ReservationsMachine(RuleBasedStateMachine):
             mine = [live for live in self.live if live.worker == worker]
             unreported = [live.tokens for live in mine if live in self.computing]
             assert self.reservations.tokens(worker) == sum(unreported)
+            since = len(mine) - self.when_reported[worker]
+            assert self.reservations.unreported(worker) == Unreported(since, sum(unreported))
             longest = max((len(live.boundaries) for live in mine), default=0)
             if longest:
                 expected[worker] = longest

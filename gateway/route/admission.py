@@ -1,0 +1,234 @@
+"""The admission queue of a model pool: who goes to the workers next, and who should not wait. Pure.
+
+Who waits goes by priority, then in turn among tenants (`gateway.route.fairness`), then in the order
+of coming. What holds:
+
+- Nobody waits while there is room, and nobody goes when there is none.
+- One turn in `TURN_OF_OLDEST` is that of the one that has waited longest, whatever its priority. So
+  one with n older ones before it goes after at most (n + 1) times as many others, or is told off.
+- Nobody goes too late: what could not be finished before its deadline any more is shed, as soon as
+  the measured rate at which the queue drains says so.
+- No more than `limit` wait. Of one too many the last in turn is shed, which need not be the
+  newcomer: a tenant that floods the queue loses its own.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NamedTuple
+
+from gateway.route.fairness import FairQueue
+from gateway.route.room import Room
+from gateway.route.ticket import Ticket
+
+TURN_OF_OLDEST: Final = 16
+CAUTION: Final = 1.25
+"""An estimate is taken to be too low by so much when it decides whether waiting is worth it."""
+
+RETRY_SECONDS: Final = 1.0
+"""When to retry while no rate has been measured."""
+
+SHORTEST_RETRY_SECONDS: Final = 0.1
+LONGEST_RETRY_SECONDS: Final = 60.0
+
+
+class Reason(Enum):
+    """Why a request is shed. The value names it in metrics."""
+
+    FULL = "full"
+    LATE = "late"
+    EXPIRED = "expired"
+
+
+class Shed(NamedTuple):
+    """Who does not wait any more, why, and in how many seconds it may try again.
+
+    FULL: there are too many. LATE: it would not be finished by its deadline. EXPIRED: it has waited
+    as long as it may.
+    """
+
+    ticket: Ticket
+    reason: Reason
+    retry_seconds: float
+
+
+class Moved(NamedTuple):
+    """Args: those whose turn it is, in order; those who are shed."""
+
+    entered: list[Ticket]
+    shed: list[Shed]
+
+
+class AdmissionQueue:
+    """Args: how many may wait, the `limit`; the `weight` of a tenant, above 0.
+
+    Attributes: `service`, told by `served` and by nobody else.
+    """
+
+    def __init__(self, limit: int, weight: Callable[[str], float]) -> None:
+        self._limit = limit
+        self._weight = weight
+        # In the order of coming.
+        self._waiting: dict[Ticket, None] = {}
+        self._levels: dict[int, FairQueue] = {}
+        self._entries = 0
+        self._drain = Drain()
+        self.service = Service()
+        self._staffed = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def staffed(self) -> bool:
+        """Whether there were workers when it was last called."""
+        return self._staffed
+
+    def offer(self, ticket: Ticket, now: float, *, staffed: bool = True) -> Shed | None:
+        """Let `ticket` wait. Who is shed for it or in its place, if anyone is.
+
+        `staffed`: there are workers. Without any, nobody knows how long anything takes.
+        """
+        self._staffed = staffed
+        ahead = self._ahead(ticket)
+        if staffed and self._finish_seconds(ahead, now) * CAUTION > ticket.deadline - now:
+            return Shed(ticket, Reason.LATE, self._retry_seconds(ahead, now))
+        if not self._waiting:
+            self._drain.begin(now)
+        self._waiting[ticket] = None
+        if ticket.priority not in self._levels:
+            self._levels[ticket.priority] = FairQueue(self._weight)
+        self._levels[ticket.priority].add(ticket)
+        if len(self._waiting) <= self._limit:
+            return None
+        last = self._levels[min(self._levels)].last()
+        self.withdraw(last)
+        return Shed(last, Reason.FULL, self._retry_seconds(len(self._waiting), now))
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """`ticket` waits no longer, without its turn. Idempotent."""
+        if ticket in self._waiting:
+            del self._waiting[ticket]
+            self._levels[ticket.priority].withdraw(ticket)
+            self._drop_level(ticket.priority)
+
+    def move(self, now: float, room: Room | None) -> Moved:
+        """Shed those who are too late, then let in as many as there is `room` for.
+
+        `room` is None when there are no workers: nothing moves then, and no rate is measured.
+        """
+        self._staffed = room is not None
+        shed = self._shed_late(now)
+        entered: list[Ticket] = []
+        if room is None:
+            self._drain.begin(now)
+            return Moved(entered, shed)
+        while self._waiting and room.takes((ticket := self._next()).priority):
+            self._enter(ticket, now)
+            room = room.after(ticket.tokens)
+            entered.append(ticket)
+        return Moved(entered, shed)
+
+    def served(self, seconds: float) -> None:
+        """A request that had its turn was finished so long after."""
+        self.service.observe(seconds)
+
+    def wait_seconds(self, now: float) -> float:
+        """How long until all that wait now have had their turn, at the measured rate; 0 until it is
+        measured.
+        """
+        return self._drain.seconds(len(self._waiting), now)
+
+    def _next(self) -> Ticket:
+        if (self._entries + 1) % TURN_OF_OLDEST == 0:
+            return next(iter(self._waiting))
+        return self._levels[max(self._levels)].first()
+
+    def _enter(self, ticket: Ticket, now: float) -> None:
+        del self._waiting[ticket]
+        self._levels[ticket.priority].serve(ticket)
+        self._drop_level(ticket.priority)
+        self._entries += 1
+        self._drain.entered(now)
+
+    def _drop_level(self, priority: int) -> None:
+        if not self._levels[priority]:
+            del self._levels[priority]
+
+    def _shed_late(self, now: float) -> list[Shed]:
+        service = self.service.seconds * CAUTION if self._staffed else 0.0
+        shed = []
+        for ticket in list(self._waiting):
+            if ticket.latest <= now:
+                reason = Reason.EXPIRED
+            elif ticket.deadline - service < now:
+                reason = Reason.LATE
+            else:
+                continue
+            self.withdraw(ticket)
+            shed.append(Shed(ticket, reason, self._retry_seconds(len(self._waiting), now)))
+        return shed
+
+    def _ahead(self, ticket: Ticket) -> int:
+        """How many would have their turn before `ticket` if nobody else came."""
+        ahead = sum(
+            len(level) for priority, level in self._levels.items() if priority > ticket.priority
+        )
+        level = self._levels.get(ticket.priority)
+        return ahead + level.ahead(ticket.tenant) if level else ahead
+
+    def _finish_seconds(self, ahead: int, now: float) -> float:
+        return self._drain.seconds(ahead, now) + self.service.seconds
+
+    def _retry_seconds(self, ahead: int, now: float) -> float:
+        seconds = self._drain.seconds(ahead, now) or RETRY_SECONDS
+        return min(max(seconds, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)
+
+
+class Drain:
+    """How fast those that wait have their turn: a mean over the last few dozen turns."""
+
+    _KEEP: Final = 0.95
+
+    def __init__(self) -> None:
+        self._turns = 0.0
+        self._seconds = 0.0
+        self._since = 0.0
+
+    def begin(self, now: float) -> None:
+        """From `now` on someone waits who could have a turn."""
+        self._since = now
+
+    def entered(self, now: float) -> None:
+        """Someone who waited has its turn."""
+        self._turns = self._turns * self._KEEP + 1
+        self._seconds = self._seconds * self._KEEP + (now - self._since)
+        self._since = now
+
+    def seconds(self, turns: int, now: float) -> float:
+        """How long so many turns take; 0 until there is something to say.
+
+        `now`, while someone waits: the longer nobody had a turn, the slower it is.
+        """
+        if not self._turns:
+            return 0.0
+        return turns * (self._seconds + now - self._since) / self._turns
+
+
+class Service:
+    """How long requests take from their turn to their end.
+
+    Few numbers say that of requests unlike each other. This is the lower quartile of the last ones,
+    so that few are given up that would have made it: `seconds`, 0 until there is one.
+    """
+
+    _KEPT: Final = 64
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=self._KEPT)
+        self.seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one request."""
+        self._last.append(seconds)
+        self.seconds = sorted(self._last)[len(self._last) // 4]

@@ -1,0 +1,78 @@
+"""How much more the workers of a pool can take now. Pure.
+
+A worker is to have all its slots taken and a short backlog, from which it forms batches and picks
+what it has cached. All that is beyond waits in the gateway, where deadlines and weights hold.
+
+A gateway sees all that a worker reports, but of what is on its way only its own part. So a place
+that one of its requests leaves is free for it at once, and a place that another gateway's request
+leaves is free for all gateways from the next report on: they may take it several times over, and
+what is too much waits in the worker until the report after that.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gateway.fleet.pressure import Pressure
+from gateway.route.cost import prior_rate
+from gateway.route.reservations import Unreported
+
+BACKLOG_MS: Final = 2000.0
+"""Prompts that a worker computes in this time are enough until its next report, due within 1 s."""
+
+
+class Room(NamedTuple):
+    """Args: `requests` that slots and short queues take; `tokens` of prompts until the backlogs are
+    as long as they may be.
+    """
+
+    requests: int
+    tokens: float
+
+    def takes(self, priority: int = 0) -> bool:
+        """Whether there is room for one request more.
+
+        Workers compute what is urgent first, so a backlog does not hold it up; slots do.
+        """
+        return self.requests > 0 and (self.tokens > 0 or priority > 0)
+
+    def after(self, tokens: int) -> "Room":
+        """What a request leaves that has so many tokens to compute."""
+        return Room(self.requests - 1, self.tokens - tokens)
+
+
+class Occupied(NamedTuple):
+    """One worker. Args: the `pressure` on it by its last report; what happened there since."""
+
+    pressure: Pressure
+    unreported: Unreported
+
+
+def pool_room(workers: Sequence[Occupied]) -> Room | None:
+    """Room at all workers together; None when there is no worker.
+
+    Which worker takes what is the router's choice: it may prefer one that is full.
+    """
+    if not workers:
+        return None
+    prior = prior_rate(pressure for pressure, _ in workers)
+    requests, tokens = 0, 0.0
+    for worker in workers:
+        room = worker_room(worker, prior)
+        if room.requests > 0:
+            requests += room.requests
+            # NOTE: slots of a worker whose backlog is long do not make room at another.
+            tokens += max(0.0, room.tokens)
+    return Room(requests, tokens)
+
+
+def worker_room(worker: Occupied, prior_rate: float) -> Room:
+    """Room at one worker; not above 0 where there is none.
+
+    `prior_rate`: prefill tokens per ms, if it has measured none.
+    """
+    pressure, unreported = worker
+    backlog = pressure.backlog_tokens + unreported.tokens
+    return Room(
+        pressure.places - unreported.requests,
+        BACKLOG_MS * (pressure.tokens_per_ms or prior_rate) - backlog,
+    )

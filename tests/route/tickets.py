@@ -1,0 +1,17 @@
+"""Short ways to make tickets."""
+
+import math
+
+from gateway.route.ticket import Ticket
+
+
+def ticket(
+    tenant: str = "a",
+    tokens: int = 10,
+    *,
+    priority: int = 0,
+    arrived: float = 0.0,
+    latest: float = math.inf,
+    deadline: float = math.inf,
+) -> Ticket:
+    return Ticket(tenant, priority, tokens, arrived, latest, deadline)
