@@ -451,12 +451,19 @@ class ModelInfo(_message.Message):
     BLOCK_SIZE_FIELD_NUMBER: _builtins.int
     STRIDE_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    DRAIN_SECONDS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     fingerprint: _builtins.str
     max_context: _builtins.int
     block_size: _builtins.int
     stride: _builtins.int
     workers: _builtins.int
+    waiting: _builtins.int
+    """Requests that wait in this gateway, and how long until all of them have had their turn, at the
+    rate of the last ones; 0 until it is measured.
+    """
+    drain_seconds: _builtins.float
     def __init__(
         self,
         *,
@@ -466,10 +473,12 @@ class ModelInfo(_message.Message):
         block_size: _builtins.int = ...,
         stride: _builtins.int = ...,
         workers: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        drain_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "fingerprint", b"fingerprint", "max_context", b"max_context", "model", b"model", "stride", b"stride", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "drain_seconds", b"drain_seconds", "fingerprint", b"fingerprint", "max_context", b"max_context", "model", b"model", "stride", b"stride", "waiting", b"waiting", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
