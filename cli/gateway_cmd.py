@@ -20,6 +20,22 @@ Hedge = Annotated[
         "--hedge", help="Ask a second worker when the first is later than 99 of 100 were."
     ),
 ]
+QueueLimit = Annotated[
+    int, typer.Option(min=0, metavar="REQUESTS", help="So many of one model may wait at most.")
+]
+QueueSeconds = Annotated[
+    float,
+    typer.Option(
+        min=0, metavar="SECONDS", help="So long a request without a deadline waits at most."
+    ),
+]
+TenantWeights = Annotated[
+    str,
+    typer.Option(
+        metavar="TENANT:WEIGHT,…",
+        help="How tenants share busy workers, as in acme:3,beta:1,*:1; * is each other one.",
+    ),
+]
 Notice = Annotated[
     float,
     typer.Option(
@@ -36,6 +52,9 @@ def gateway(
     metrics_port: options.MetricsPort = None,
     lease_ms: Lease = 5_000,
     hedge: Hedge = False,
+    queue_limit: QueueLimit = 1024,
+    queue_seconds: QueueSeconds = 30.0,
+    tenant_weights: TenantWeights = "",
     notice: Notice = 0.0,
     grace: options.Grace = 30.0,
 ) -> None:
@@ -50,6 +69,9 @@ def gateway(
         metrics_port=metrics_port,
         lease_ms=lease_ms,
         hedge=hedge,
+        queue_limit=queue_limit,
+        queue_seconds=queue_seconds,
+        tenant_weights=tenant_weights,
         notice_seconds=notice,
         grace_seconds=grace,
     )

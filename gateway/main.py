@@ -24,13 +24,18 @@ from gateway.fleet.channels import Channels
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.upkeep import keep_up
 from gateway.route.breaker import Breakers
+from gateway.route.room import Occupied, Room, pool_room
 from gateway.route.routers import Routers
+from gateway.route.weights import parse_weights
 from gateway.serve.choose import Chooser
 from gateway.serve.collector import StateCollector
 from gateway.serve.dispatch import Dispatcher
 from gateway.serve.metrics import Metrics
+from gateway.serve.models import Models
 from gateway.serve.pins import Pins
 from gateway.serve.prepare import Preparer
+from gateway.serve.queue import Pool, QueueConfig
+from gateway.serve.queues import Queues
 from gateway.serve.server import PortTakenError, Server
 from gateway.serve.service import SERVICE_NAME, GatewayService
 from gateway.summary.pool import Pools
@@ -58,6 +63,9 @@ class GatewayConfig:
     metrics_port: where to serve Prometheus metrics; None is nowhere, 0 any free port.
     lease_ms: a worker that says nothing for so long is dropped.
     hedge: ask a second worker when the first is later with its answer than 99 of 100 were.
+    queue_limit: requests of one model that may wait for their turn.
+    queue_seconds: that a request without a deadline waits for its turn at most.
+    tenant_weights: see `gateway.route.weights.parse_weights`; none: "".
     notice_seconds: at the end, serve on for so long after health says NOT_SERVING.
     grace_seconds: at the end, requests that run may take so long to finish.
     """
@@ -68,6 +76,9 @@ class GatewayConfig:
     metrics_port: int | None = None
     lease_ms: int = 5_000
     hedge: bool = False
+    queue_limit: int = 1024
+    queue_seconds: float = 30.0
+    tenant_weights: str = ""
     notice_seconds: float = 0.0
     grace_seconds: float = 30.0
 
@@ -132,6 +143,7 @@ async def gateway(config: GatewayConfig) -> AsyncIterator[Gateway]:
 
 async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     clock = time.monotonic
+    queue_config = _queue_config(config)
     redis_url = config.redis_url
     if redis_url is None:
         redis_url = await stack.enter_async_context(embedded_server())
@@ -142,14 +154,22 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     routers = Routers(random.randrange)
     admission = Admission(fleet, channels, recompute_text)
     stack.push_async_callback(admission.close)
-    pools = Pools(redis_url, config.lease_ms, routers.of, [fleet, routers, admission])
+    metrics = Metrics()
+    breakers = Breakers(random.random)
+    chooser = Chooser(fleet, routers.of, breakers, metrics, clock)
+
+    def room(model: str) -> Room | None:
+        unreported = routers.of(model).unreported
+        workers = breakers.allowed(fleet.candidates(model), clock())
+        return pool_room([Occupied(worker.pressure, unreported(worker.id)) for worker in workers])
+
+    models = Models(fleet, lambda: [pool.model for pool in pools])
+    queues = Queues(queue_config, models, Pool(room, chooser.estimates), metrics, clock)
+    pools = Pools(redis_url, config.lease_ms, routers.of, [fleet, routers, admission, queues])
     stack.push_async_callback(pools.close)
 
     codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
-    breakers = Breakers(random.random)
-    metrics = Metrics()
-    metrics.registry.register(StateCollector(fleet, pools, breakers, clock))
-    chooser = Chooser(fleet, routers.of, breakers, metrics, clock)
+    metrics.registry.register(StateCollector(fleet, pools, queues, breakers, clock))
     dispatcher = Dispatcher(
         chooser,
         routers.of,
@@ -162,7 +182,9 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     service = GatewayService(
         pools=pools,
         fleet=fleet,
-        preparer=Preparer(fleet, codecs),
+        models=models,
+        preparer=Preparer(codecs),
+        queues=queues,
         chooser=chooser,
         dispatcher=dispatcher,
         pins=Pins(fleet, chooser, channels),
@@ -186,6 +208,14 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(server.stop, 0.0)
     stack.push_async_callback(sync.close)
     return Gateway(f"{config.host}:{port}", server, sync, metrics_port, background)
+
+
+def _queue_config(config: GatewayConfig) -> QueueConfig:
+    try:
+        weights = parse_weights(config.tenant_weights)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return QueueConfig(config.queue_limit, config.queue_seconds, weights)
 
 
 def _serve_metrics(host: str, port: int, metrics: Metrics, stack: AsyncExitStack) -> int:

@@ -1,4 +1,4 @@
-"""The gateway's state for Prometheus, read when it is asked for: workers, mirrors and Redis."""
+"""The gateway's state for Prometheus, read when asked for: workers, queues, mirrors, Redis."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -11,6 +11,7 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.trust import Trust
 from gateway.route.breaker import Breakers
 from gateway.serve.metrics import PREFIX
+from gateway.serve.queues import Queues
 from gateway.summary.pool import Pools
 
 LOOP_SECONDS: Final = 5.0
@@ -20,11 +21,17 @@ class StateCollector(Collector):
     """Made in the event loop, which owns the state; asked in the thread of the metrics server."""
 
     def __init__(
-        self, fleet: Fleet, pools: Pools, breakers: Breakers, clock: Callable[[], float]
+        self,
+        fleet: Fleet,
+        pools: Pools,
+        queues: Queues,
+        breakers: Breakers,
+        clock: Callable[[], float],
     ) -> None:
         self._fleet = fleet
         self._pools = pools
         self._breakers = breakers
+        self._queues = queues
         self._clock = clock
         self._loop = asyncio.get_running_loop()
 
@@ -68,6 +75,13 @@ class StateCollector(Collector):
             "1 while requests are kept away from a worker because it failed too often",
             labels=["model", "worker"],
         )
+        queued = GaugeMetricFamily(
+            PREFIX + "queue_requests",
+            "Requests that wait for their turn or for a first worker",
+            labels=["model"],
+        )
+        for model, waiting in self._queues.waiting().items():
+            queued.add_metric([model], waiting)
         now = self._clock()
         for worker in self._fleet:
             reason = self._breakers.reason(worker.life, now)
@@ -76,4 +90,4 @@ class StateCollector(Collector):
             for trust in Trust:
                 labels = [worker.registration.model, worker.id, trust.name.lower()]
                 trusts.add_metric(labels, float(trust is believed))
-        return [redis, lag, boundaries, trusts, circuits]
+        return [redis, lag, boundaries, queued, trusts, circuits]

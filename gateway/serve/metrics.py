@@ -8,10 +8,12 @@ from radixgate.v1.generate_pb2 import Started
 PREFIX: Final = "radixgate_gateway_"
 # From 10 µs: a decision is expected to take tens of microseconds.
 SECONDS: Final = tuple(1e-5 * 2**power for power in range(18))
+# To two minutes: a client's deadline bounds how long it waits.
+WAIT_SECONDS: Final = tuple(1e-3 * 2**power for power in range(18))
 
 
 class Metrics:
-    """Counters of requests and of what routing predicted against what workers delivered."""
+    """Counters of requests, of the queues, and of what routing predicted against what came."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -51,6 +53,26 @@ class Metrics:
         )
         self.delivered_cached_tokens = self._per_model(
             "delivered_cached_tokens", "Of these, really cached there"
+        )
+
+        self.queue_seconds = Histogram(
+            PREFIX + "queue_seconds",
+            "From the arrival of a request to its turn, tokenizing included",
+            ["model"],
+            buckets=WAIT_SECONDS,
+            registry=self.registry,
+        )
+        self.shed = Counter(
+            PREFIX + "shed",
+            "Requests refused because their turn would not have come in time",
+            ["model", "reason"],
+            registry=self.registry,
+        )
+        self.entered_tokens = Counter(
+            PREFIX + "entered_tokens",
+            "Prompt tokens of requests that had their turn; tenants without a weight are *",
+            ["model", "tenant"],
+            registry=self.registry,
         )
 
     def started(self, model: str, started: Started) -> None:

@@ -31,6 +31,7 @@ from radixgate.v1.gateway_pb2 import (
     UnpinResponse,
 )
 from radixgate.v1.generate_pb2 import GenerateRequest, Pinned
+from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker
@@ -38,8 +39,11 @@ from gateway.serve import views
 from gateway.serve.choose import Chooser
 from gateway.serve.dispatch import Dispatcher
 from gateway.serve.metrics import Metrics
+from gateway.serve.models import Models
 from gateway.serve.pins import Pins
-from gateway.serve.prepare import Prepared, Preparer
+from gateway.serve.prepare import Prepared, Preparer, check
+from gateway.serve.queue import Times
+from gateway.serve.queues import Queues
 from gateway.summary.pool import Pools
 
 logger = logging.getLogger(__name__)
@@ -47,11 +51,12 @@ logger = logging.getLogger(__name__)
 SERVICE_NAME = DESCRIPTOR.services_by_name["Gateway"].full_name
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+Asked: TypeAlias = GenerateRequest | ChatRequest
 
 
 class GatewayService:
-    """Args: `pools` and `fleet`, what there is; `preparer`, `chooser` and `dispatcher`, which serve
-    requests; `pins`, which keeps prompts; `metrics`; the fleet's `clock`.
+    """Args: `pools`, `fleet` and `models`, what there is; `preparer`, `queues`, `chooser` and
+    `dispatcher`, which serve requests; `pins`, which keeps prompts; `metrics`; the fleet's `clock`.
     """
 
     def __init__(
@@ -59,7 +64,9 @@ class GatewayService:
         *,
         pools: Pools,
         fleet: Fleet,
+        models: Models,
         preparer: Preparer,
+        queues: Queues,
         chooser: Chooser,
         dispatcher: Dispatcher,
         pins: Pins,
@@ -68,8 +75,10 @@ class GatewayService:
     ) -> None:
         self._pools = pools
         self._fleet = fleet
+        self._models = models
         self._preparer = preparer
         self._chooser = chooser
+        self._queues = queues
         self._dispatcher = dispatcher
         self._pins = pins
         self._metrics = metrics
@@ -122,7 +131,8 @@ class GatewayService:
     async def route(self, request: RouteRequest, context: Context) -> RouteResponse:
         """Decide and reserve; the client calls the worker itself."""
         async with self._answering("Route", context):
-            prepared = await self._prepare(_routed(request))
+            prepared, times = await self._arrive(_routed(request), context)
+            await self._queues.of(prepared.model).enter(prepared, times)
             estimate = self._chooser.choose(prepared).estimate
             return RouteResponse(
                 request=prepared.request,
@@ -188,21 +198,36 @@ class GatewayService:
             cards = [self._fleet.card(model) for model in self._fleet.models()]
             return ListModelsResponse(
                 models=[
-                    views.model_info(card, len(self._fleet.workers(card.model)))
+                    views.model_info(
+                        card,
+                        workers=len(self._fleet.workers(card.model)),
+                        queue=self._queues.of(card.model),
+                    )
                     for card in cards
                     if card is not None
                 ]
             )
 
-    async def _prepare(self, request: GenerateRequest | ChatRequest) -> Prepared:
-        with self._metrics.tokenizing_seconds.time():
-            return await self._preparer.prepare(request)
+    async def _prepare(self, request: Asked) -> Prepared:
+        """Make ready a request that waits for nobody."""
+        check(request)
+        return await self._tokenize(request, self._models.card(request.model))
 
-    async def _stream(self, request: GenerateRequest | ChatRequest, context: Context) -> None:
-        remaining: float | None = context.time_remaining()
-        deadline = None if remaining is None else self._clock() + remaining
-        prepared = await self._prepare(request)
-        await self._dispatcher.stream(prepared, context.write, deadline)
+    async def _tokenize(self, request: Asked, card: ModelCard) -> Prepared:
+        with self._metrics.tokenizing_seconds.time():
+            return await self._preparer.prepare(request, card)
+
+    async def _arrive(self, request: Asked, context: Context) -> tuple[Prepared, Times]:
+        """Make ready a request that may wait, also for a first worker."""
+        times = self._queues.times(context.time_remaining())
+        check(request)
+        card = await self._queues.card(request.model, times)
+        return await self._tokenize(request, card), times
+
+    async def _stream(self, request: Asked, context: Context) -> None:
+        prepared, times = await self._arrive(request, context)
+        async with self._queues.of(prepared.model).turn(prepared, times):
+            await self._dispatcher.stream(prepared, context.write, times.deadline)
 
     def _summary(self, worker: FleetWorker) -> SetDigest:
         pool = self._pools.find(worker.registration.model)
@@ -217,7 +242,7 @@ class GatewayService:
             yield
         except RefusedError as refusal:
             code = refusal.code
-            await context.abort(code, refusal.message)
+            await context.abort(code, refusal.message, refusal.trailers)
         except asyncio.CancelledError:
             remaining: float | None = context.time_remaining()
             late = remaining is not None and remaining <= 0
@@ -231,7 +256,7 @@ class GatewayService:
             self._metrics.requests.labels(method, code.name).inc()
 
 
-def _routed(request: RouteRequest) -> GenerateRequest | ChatRequest:
+def _routed(request: RouteRequest) -> Asked:
     match request.WhichOneof("request"):
         case "generate":
             return request.generate

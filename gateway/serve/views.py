@@ -12,6 +12,7 @@ from radixgate.v1.worker_pb2 import ModelCard
 from gateway.fleet.trust import Trust
 from gateway.fleet.worker import FleetWorker
 from gateway.route.router import Estimate, Prompt
+from gateway.serve.queue import Queue
 
 TRUST: Final = {
     Trust.LIVE: gateway_pb2.TRUST_LIVE,
@@ -83,8 +84,8 @@ def worker_info(worker: FleetWorker, summary: SetDigest, circuit: str, now: floa
     )
 
 
-def model_info(card: ModelCard, workers: int) -> ModelInfo:
-    """One model and how many workers it has."""
+def model_info(card: ModelCard, workers: int, queue: Queue) -> ModelInfo:
+    """One model, how many workers it has, and what waits for them."""
     return ModelInfo(
         model=card.model,
         fingerprint=card.fingerprint,
@@ -92,4 +93,6 @@ def model_info(card: ModelCard, workers: int) -> ModelInfo:
         block_size=card.block_size,
         stride=card.stride,
         workers=workers,
+        waiting=len(queue),
+        drain_seconds=queue.drain_seconds(),
     )

@@ -7,16 +7,25 @@ Every error keeps the message of the side that found it, and the gRPC status cod
 
 import grpc
 
+from radixgate.refused import RETRY_PUSHBACK
+
 
 class RadixgateError(Exception):
     """A request failed; this class itself stands for faults inside gateway or worker.
 
-    Args: `code`, the gRPC status code of the failure.
+    Args: `code`, the gRPC status code of the failure; `retry_seconds`, after which the gateway
+    expects to have room, if it says so.
     """
 
-    def __init__(self, message: str, code: grpc.StatusCode = grpc.StatusCode.INTERNAL) -> None:
+    def __init__(
+        self,
+        message: str,
+        code: grpc.StatusCode = grpc.StatusCode.INTERNAL,
+        retry_seconds: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.retry_seconds = retry_seconds
 
 
 class InvalidRequest(RadixgateError):
@@ -32,7 +41,7 @@ class FailedPrecondition(RadixgateError):
 
 
 class Overloaded(RadixgateError):
-    """Too much is queued: retry later."""
+    """Too much is queued: retry later, after `retry_seconds` if they are there."""
 
 
 class Unavailable(RadixgateError):
@@ -67,4 +76,12 @@ def from_rpc_error(error: grpc.RpcError, address: str) -> RadixgateError:
     message = error.details() or code.name
     if code is grpc.StatusCode.UNAVAILABLE and message.startswith("failed to connect"):
         message = f"no gateway answers at {address} ({message.rpartition(': ')[2]})"
-    return _CLASSES.get(code, RadixgateError)(message, code)
+    return _CLASSES.get(code, RadixgateError)(message, code, _retry_seconds(error))
+
+
+def _retry_seconds(error: grpc.Call | grpc.aio.AioRpcError) -> float | None:
+    for key, value in error.trailing_metadata() or ():
+        # NOTE: what is no number of milliseconds means in gRPC: do not retry.
+        if key == RETRY_PUSHBACK and str(value).isdecimal():
+            return int(value) / 1000
+    return None

@@ -41,6 +41,11 @@ def test_a_gateway_with_a_wrong_redis_url(run: Run) -> None:
     assert_refused(run, ["gateway", "--port", "0", "--redis", "localhost:6379"], "localhost:6379")
 
 
+def test_a_gateway_with_wrong_weights(run: Run) -> None:
+    arguments = ["gateway", "--port", "0", "--tenant-weights", "acme:0"]
+    assert_refused(run, arguments, "'acme:0'", "such as acme:3")
+
+
 @pytest.mark.slow
 def test_a_worker_whose_port_is_taken(run: Run, tiny_llama: Path, taken_port: str) -> None:
     arguments = ["worker", "--model", str(tiny_llama), "--port", taken_port]

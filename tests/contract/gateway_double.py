@@ -74,6 +74,7 @@ class GatewayDouble(GatewayServicer):
 
     script: list[Any] = field(default_factory=lambda: list(answer("Hello", ", ", "world")))
     unary_error: tuple[grpc.StatusCode, str] | None = None
+    trailers: tuple[tuple[str, str], ...] = ()
     listed: list[WorkerInfo] = field(default_factory=lambda: [WORKER])
     requests: list[Any] = field(default_factory=list)
     asked: threading.Event = field(default_factory=threading.Event)
@@ -83,6 +84,7 @@ class GatewayDouble(GatewayServicer):
     def Generate(self, request: Any, context: Any) -> Iterator[GenerateResponse]:
         self.requests.append(request)
         context.add_callback(self.cancelled.set)
+        context.set_trailing_metadata(self.trailers)
         self.asked.set()
         for step in list(self.script):
             if isinstance(step, Hang):
@@ -129,6 +131,7 @@ class GatewayDouble(GatewayServicer):
 
     def _note(self, request: Any, context: Any) -> None:
         self.requests.append(request)
+        context.set_trailing_metadata(self.trailers)
         if self.unary_error:
             context.abort(*self.unary_error)
 

@@ -7,6 +7,7 @@ import grpc
 import pytest
 from radixgate import errors
 from radixgate.client import AsyncClient, Client
+from radixgate.refused import RETRY_PUSHBACK
 from radixgate.v1.generate_pb2 import FINISH_REASON_STOP, GenerateResponse, Started, Tokens
 
 from tests.contract.gateway_double import GatewayDouble, Hang, answer, serving
@@ -100,6 +101,31 @@ def test_each_status_has_its_exception(
             call()
         assert type(caught.value) is kind
         assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("trailers", "seconds"),
+    [
+        ((("other", "1"), (RETRY_PUSHBACK, "1500")), 1.5),
+        (((RETRY_PUSHBACK, "-1"),), None),
+        ((), None),
+    ],
+)
+async def test_an_overloaded_gateway_says_when_to_retry(
+    gateway: GatewayDouble, trailers: tuple[tuple[str, str], ...], seconds: float | None
+) -> None:
+    error = (grpc.StatusCode.RESOURCE_EXHAUSTED, "busy")
+    gateway.trailers, gateway.unary_error, gateway.script = trailers, error, [error]
+    with Client(gateway.address) as client:
+        for call in client.workers, client.generate("hi").result:
+            with pytest.raises(errors.Overloaded) as caught:
+                await asyncio.to_thread(call)
+            assert caught.value.retry_seconds == seconds
+    async with AsyncClient(gateway.address) as asking:
+        for coroutine in asking.workers(), asking.generate("hi").result():
+            with pytest.raises(errors.Overloaded) as caught:
+                await coroutine
+            assert caught.value.retry_seconds == seconds
 
 
 def test_an_error_in_mid_stream_comes_after_its_pieces(

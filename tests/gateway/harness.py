@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc.aio
 import pytest
@@ -41,9 +41,9 @@ class Client(NamedTuple):
 
 
 @asynccontextmanager
-async def serving(valkey: Valkey, *, hedge: bool = False) -> AsyncIterator[Client]:
-    """A gateway, and a client of it."""
-    config = GatewayConfig(port=0, redis_url=valkey.url, lease_ms=1_000, hedge=hedge)
+async def serving(valkey: Valkey, **changes: Any) -> AsyncIterator[Client]:
+    """A gateway, and a client of it; `changes` of its configuration."""
+    config = GatewayConfig(port=0, redis_url=valkey.url, lease_ms=1_000, **changes)
     async with gateway(config) as running, grpc.aio.insecure_channel(running.address) as channel:
         yield Client(running.address, GatewayStub(channel), HealthStub(channel))
 

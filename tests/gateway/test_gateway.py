@@ -173,7 +173,7 @@ async def test_a_prompt_goes_only_where_its_kv_fits(valkey: Valkey) -> None:
 
 async def test_bad_requests_and_unknown_models(valkey: Valkey) -> None:
     a = ScriptedWorker("a", make_card("first"))
-    async with serving(valkey) as client:
+    async with serving(valkey, queue_seconds=0) as client:
         assert (await client.failure()).code() is StatusCode.UNAVAILABLE
         async with working(client, a):
             error = await client.failure(GenerateRequest(text=""))

@@ -1,4 +1,4 @@
-"""Requests are made ready for workers, or refused with the status that fits."""
+"""Requests are checked and made ready for workers, or refused with the status that fits."""
 
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,8 @@ from radixgate.v1.gateway_pb2 import ChatMessage, ChatRequest
 from radixgate.v1.generate_pb2 import GenerateRequest, Sampling, Scope, Stopping, TokenIds
 
 from gateway.fleet.fleet import Fleet
-from gateway.serve.prepare import Preparer
+from gateway.serve.models import Models
+from gateway.serve.prepare import Prepared, Preparer, check
 from gateway.summary.events import Registered, Registration
 from gateway.text.codecs import Codecs
 from tests.gateway.doubles import MAX_CONTEXT, VOCABULARY, make_card
@@ -30,6 +31,12 @@ def make_fleet(*models: str) -> Fleet:
     return fleet
 
 
+async def prepare(request: GenerateRequest | ChatRequest, fleet: Fleet, codecs: Codecs) -> Prepared:
+    check(request)
+    card = Models(fleet, fleet.models).card(request.model)
+    return await Preparer(codecs).prepare(request, card)
+
+
 @pytest.fixture
 async def codecs() -> AsyncIterator[Codecs]:
     with ThreadPoolExecutor(1) as executor:
@@ -43,7 +50,7 @@ async def test_everything_a_worker_needs_is_there(codecs: Codecs) -> None:
         sampling=Sampling(temperature=0.5),
         stopping=Stopping(max_tokens=3),
     )
-    ready = await Preparer(make_fleet("m"), codecs).prepare(request)
+    ready = await prepare(request, make_fleet("m"), codecs)
     assert ready.model == ready.request.model == "m"
     assert ready.request.packed == ready.prompt.packed == pack_tokens([6, 7])
     assert ready.request.WhichOneof("prompt") == "packed"
@@ -63,20 +70,20 @@ async def test_what_the_client_chose_stays(codecs: Codecs) -> None:
         sampling=Sampling(seed=0),
         priority=2,
     )
-    ready = (await Preparer(make_fleet("m", "other"), codecs).prepare(request)).request
+    ready = (await prepare(request, make_fleet("m", "other"), codecs)).request
     assert ready.priority == 2
     assert (ready.request_id, ready.model, ready.sampling.seed) == ("mine", "m", 0)
 
 
 async def test_two_requests_draw_two_seeds(codecs: Codecs) -> None:
-    preparer = Preparer(make_fleet("m"), codecs)
-    first, second = [await preparer.prepare(GenerateRequest(text="1")) for _ in range(2)]
+    fleet = make_fleet("m")
+    first, second = [await prepare(GenerateRequest(text="1"), fleet, codecs) for _ in range(2)]
     assert first.request.sampling.seed != second.request.sampling.seed
     assert first.request.request_id != second.request.request_id
 
 
 async def test_chat_is_rendered_with_the_template(codecs: Codecs) -> None:
-    ready = await Preparer(make_fleet("m"), codecs).prepare(ChatRequest(messages=HI))
+    ready = await prepare(ChatRequest(messages=HI), make_fleet("m"), codecs)
     assert ready.request.packed == pack_tokens([0, 2, 6, 1, 0, 3])
 
 
@@ -110,27 +117,8 @@ BAD = {
 async def test_invalid_arguments(case: str, codecs: Codecs) -> None:
     fleet = make_fleet("m", "n") if case == "no model named of two" else make_fleet("m")
     with pytest.raises(RefusedError) as caught:
-        await Preparer(fleet, codecs).prepare(BAD[case])
+        await prepare(BAD[case], fleet, codecs)
     assert caught.value.code is StatusCode.INVALID_ARGUMENT, caught.value.message
-
-
-async def test_an_unknown_model_is_not_found_among_those_there_are(codecs: Codecs) -> None:
-    with pytest.raises(RefusedError, match="'x' is not served; there are m, n") as caught:
-        await Preparer(make_fleet("m", "n"), codecs).prepare(GenerateRequest(model="x", text="1"))
-    assert caught.value.code is StatusCode.NOT_FOUND
-
-
-async def test_no_worker_yet(codecs: Codecs) -> None:
-    fleet = Fleet(lease=5.0, clock=lambda: 0.0)
-    with pytest.raises(RefusedError, match="no worker has registered") as caught:
-        await Preparer(fleet, codecs).prepare(GenerateRequest(text="1"))
-    assert caught.value.code is StatusCode.UNAVAILABLE
-    registration = Registration("w", 1, "w:1", "m", "f", 16, 64, 1000)
-    fleet.observe("m", Registered(registration, 0))
-    fleet.refuse(registration, "its hashes differ")
-    with pytest.raises(RefusedError, match="w: its hashes differ") as caught:
-        await Preparer(fleet, codecs).prepare(GenerateRequest(text="1"))
-    assert caught.value.code is StatusCode.UNAVAILABLE
 
 
 async def test_a_chat_that_the_template_refuses(codecs: Codecs) -> None:
@@ -139,5 +127,5 @@ async def test_a_chat_that_the_template_refuses(codecs: Codecs) -> None:
     fleet.observe("m", Registered(registration, 0))
     fleet.admit(registration, make_card("m", chat_template="{{ raise_exception('no user') }}"))
     with pytest.raises(RefusedError, match="no user") as caught:
-        await Preparer(fleet, codecs).prepare(ChatRequest(messages=HI))
+        await prepare(ChatRequest(messages=HI), fleet, codecs)
     assert caught.value.code is StatusCode.INVALID_ARGUMENT

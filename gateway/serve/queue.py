@@ -1,0 +1,248 @@
+"""Requests wait here for their turn at the workers, in the order of `gateway.route.admission`.
+
+A place that becomes free is given out at once: when a request ends, when a worker reports, and
+every `TICK_SECONDS` for what only time brings. Whoever is cancelled leaves nothing behind.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from grpc import StatusCode
+from radixgate.refused import RefusedError
+
+from gateway.route.admission import AdmissionQueue, Reason, Shed
+from gateway.route.room import Room
+from gateway.route.router import Estimate
+from gateway.route.ticket import Ticket
+from gateway.route.weights import Weights
+from gateway.serve.metrics import Metrics
+from gateway.serve.prepare import Prepared
+from gateway.summary.events import Departed, Event, Loaded, Registered
+
+TICK_SECONDS: Final = 0.1
+
+ANSWER_SECONDS: Final = 0.1
+"""So long before its deadline a request that waits is told that its turn did not come."""
+
+NO_WORKER: Final = "no_worker"
+"""In metrics, the reason beside those of `Reason`."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """Args:
+    limit: requests of one model that may wait for a worker, and as many for their turn.
+    seconds: that a request without a deadline of its own waits at most.
+    weights: of tenants.
+    """
+
+    limit: int = 1024
+    seconds: float = 30.0
+    weights: Weights = field(default_factory=Weights)
+
+
+class Times(NamedTuple):
+    """Of a request, on the clock: when it `arrived`; the `latest` time for its turn; the client's
+    `deadline`, if there is one.
+    """
+
+    arrived: float
+    latest: float
+    deadline: float | None
+
+
+class Pool(NamedTuple):
+    """What queues have to know of a model's workers.
+
+    Args:
+        room: how much they can take now; None when there are none.
+        estimate: what a request would cost at each; raises RefusedError when none can take it now,
+            or ever.
+    """
+
+    room: Callable[[str], Room | None]
+    estimate: Callable[[Prepared], list[Estimate]]
+
+
+class Queue:
+    """The turns at the workers of one model.
+
+    Args:
+        model: names it.
+        config: of its queue.
+        pool: its workers.
+        metrics: counts who has its turn and who is refused.
+        clock: the fleet's, in seconds.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        config: QueueConfig,
+        pool: Pool,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._pool = pool
+        self._metrics = metrics
+        self._clock = clock
+        self._policy = AdmissionQueue(config.limit, config.weights.of)
+        self._answers: dict[Ticket, asyncio.Future[Shed | None]] = {}
+        # They have their turn, but it is still unknown to the router, which does not count them.
+        self._entering: set[Ticket] = set()
+        # Room seen a short time ago, less what it was given to: looking at all workers takes long.
+        self._spare: Room | None = None
+        self._spare_until = -math.inf
+        self._tick: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._policy)
+
+    def drain_seconds(self) -> float:
+        """How long until all that wait have had their turn; 0 until that is measured."""
+        return self._policy.wait_seconds(self._clock())
+
+    @asynccontextmanager
+    async def turn(self, prepared: Prepared, times: Times) -> AsyncIterator[None]:
+        """Serve the request inside; raises as `enter`."""
+        await self.enter(prepared, times)
+        began = self._clock()
+        try:
+            yield
+            self._policy.served(self._clock() - began)
+        finally:
+            self.move()
+
+    async def enter(self, prepared: Prepared, times: Times) -> None:
+        """Return when it is the request's turn. Reserve at the router before awaiting anything.
+
+        Raises:
+            RefusedError: RESOURCE_EXHAUSTED, too many wait, or it would be late; UNAVAILABLE, there
+                is no worker; FAILED_PRECONDITION, no worker could ever take it.
+        """
+        if len(self) or not self._fits(prepared.prompt.tokens):
+            await self._wait(prepared, times)
+        self._metrics.queue_seconds.labels(self._model).observe(self._clock() - times.arrived)
+        tenant = self._config.weights.label(prepared.request.scope.tenant)
+        self._metrics.entered_tokens.labels(self._model, tenant).inc(prepared.prompt.tokens)
+
+    def move(self) -> None:
+        """Give out what room there is."""
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        if not len(self):
+            return
+        entered, shed = self._policy.move(self._clock(), self._room())
+        for each in shed:
+            self._answer(each.ticket, each)
+        for ticket in entered:
+            self._entering.add(ticket)
+            self._answer(ticket, None)
+        if len(self):
+            self._tick = asyncio.get_running_loop().call_later(TICK_SECONDS, self.move)
+
+    def observe(self, event: Event) -> None:
+        """Take one event of the pool, after fleet and router have."""
+        match event:
+            case Loaded(load=load) if not load.draining:
+                self.move()
+            case Loaded() | Registered() | Departed():
+                self._spare = None
+                self.move()
+
+    def _room(self) -> Room | None:
+        room = self._pool.room(self._model)
+        if room is not None:
+            for ticket in self._entering:
+                room = room.after(ticket.tokens)
+        return room
+
+    def _fits(self, tokens: int) -> bool:
+        """Whether there is room for a request while nobody waits, and take it."""
+        now = self._clock()
+        if now >= self._spare_until or self._spare is None or not self._spare.takes():
+            self._spare, self._spare_until = self._room(), now + TICK_SECONDS
+        if self._spare is None or not self._spare.takes():
+            return False
+        self._spare = self._spare.after(tokens)
+        return True
+
+    async def _wait(self, prepared: Prepared, times: Times) -> None:
+        ticket = self._ticket(prepared, times)
+        staffed = self._policy.staffed if len(self) else self._spare is not None
+        answer = asyncio.get_running_loop().create_future()
+        self._answers[ticket] = answer
+        try:
+            shed = self._policy.offer(ticket, self._clock(), staffed=staffed)
+            if shed is not None:
+                self._answer(shed.ticket, shed)
+            if len(self) == 1 or ticket.priority > 0:
+                self.move()
+            if shed := await answer:
+                raise self._refusal(prepared, times, shed)
+        except asyncio.CancelledError:
+            self._answers.pop(ticket, None)
+            self._policy.withdraw(ticket)
+            self._entering.discard(ticket)
+            self.move()
+            raise
+        self._entering.discard(ticket)
+
+    def _answer(self, ticket: Ticket, shed: Shed | None) -> None:
+        answer = self._answers.pop(ticket)
+        # NOTE: the future of a task that is being cancelled is done before the task knows.
+        if not answer.done():
+            answer.set_result(shed)
+
+    def _ticket(self, prepared: Prepared, times: Times) -> Ticket:
+        tokens, held = prepared.prompt.tokens, 0
+        try:
+            held = max(each.expected_tokens for each in self._pool.estimate(prepared))
+        except RefusedError as refusal:
+            if refusal.code is not StatusCode.UNAVAILABLE:
+                raise
+        return Ticket(
+            tenant=prepared.request.scope.tenant,
+            priority=prepared.request.priority,
+            tokens=max(1, tokens - held),
+            arrived=times.arrived,
+            latest=times.latest,
+            deadline=math.inf if times.deadline is None else times.deadline,
+        )
+
+    def _refusal(self, prepared: Prepared, times: Times, shed: Shed) -> RefusedError:
+        waited = f"it waited {self._clock() - times.arrived:.1f} s, and {len(self)} others wait"
+        nowhere = None if self._policy.staffed else self._nowhere(prepared)
+        self._metrics.shed.labels(self._model, NO_WORKER if nowhere else shed.reason.value).inc()
+        if nowhere:
+            return RefusedError(nowhere.code, f"{nowhere.message}; {waited}")
+        limit = f"within {self._config.seconds:g} s (--queue-seconds)"
+        if times.deadline is not None:
+            limit = f"before its deadline, {times.deadline - times.arrived:.1f} s after it came"
+        why = {
+            Reason.FULL: "as many requests wait as may (--queue-limit), all before this one",
+            Reason.LATE: f"the request cannot be finished {limit}",
+            Reason.EXPIRED: f"its turn did not come {limit}",
+        }
+        return RefusedError(
+            StatusCode.RESOURCE_EXHAUSTED,
+            f"model {self._model!r} is busy: {why[shed.reason]}; {waited};"
+            f" retry in {shed.retry_seconds:.1f} s",
+            shed.retry_seconds,
+        )
+
+    def _nowhere(self, prepared: Prepared) -> RefusedError | None:
+        """Why no worker can take the request; None when one can."""
+        try:
+            self._pool.estimate(prepared)
+        except RefusedError as refusal:
+            return refusal
+        return None
