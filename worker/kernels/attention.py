@@ -46,7 +46,6 @@ def write(slots, rows, queries, keys, values, taken):
         values: a `Memory`.
         taken: [1] int64, the shares of the tokens taken so far.
     """
-    size = keys[0].shape[2]
     row = np.empty(queries.shape[3], np.float32)
     first: int = take(taken, 0) * _SHARE
     while first < len(slots):
@@ -55,11 +54,8 @@ def write(slots, rows, queries, keys, values, taken):
                 for query in range(queries.shape[2]):
                     memory.rotate(keys, queries[token, head, query])
                 if slots[token] >= 0:
-                    block, offset = slots[token] // size, slots[token] % size
                     row[:] = rows[0][token, head]
-                    memory.rotate(keys, row)
-                    memory.store(keys, block, head, offset, row)
-                    memory.store(values, block, head, offset, rows[1][token, head])
+                    memory.put(keys, values, slots[token], head, row, rows[1][token, head])
         first = take(taken, 0) * _SHARE
 
 

@@ -10,8 +10,9 @@ from functools import partial
 import numpy as np
 from numba import njit
 
+from worker.kernels.access import load, prefetch, spread, store
 from worker.kernels.panels import WIDTH
-from worker.kernels.simd import LANES, add, fma, load, mul, prefetch, splat, spread, store
+from worker.kernels.simd import LANES, add, fma, mul, splat
 
 # By so many inputs, fetching a panel is ahead of reading it.
 _AHEAD = 64

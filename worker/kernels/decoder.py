@@ -191,7 +191,6 @@ def _norm(row, epsilon):
 def _enter(layers, layer, token, rows, step, slots, keys, values):
     """Take a token's queries, and store its keys and values."""
     _, kv_heads, group, dim = step.queries.shape
-    block_size = keys[0].shape[2]
     cosines, sines = rows.cosines[token], rows.sines[token]
     row = rows.projected[token]
     for head in range(kv_heads * group):
@@ -208,9 +207,7 @@ def _enter(layers, layer, token, rows, step, slots, keys, values):
         key = row[start : start + dim]
         value = row[start + kv_heads * dim : start + (kv_heads + 1) * dim]
         _turn(key, layers.key_norms[layer], layers.epsilon, cosines, sines, turned)
-        memory.rotate(keys, turned)
-        memory.store(keys, slot // block_size, head, slot % block_size, turned)
-        memory.store(values, slot // block_size, head, slot % block_size, value)
+        memory.put(keys, values, slot, head, turned, value)
 
 
 @_compiled

@@ -10,25 +10,21 @@ import numpy as np
 from numba import njit
 
 from worker.kernels import reads
+from worker.kernels.access import element, load, spread, store, totals
 from worker.kernels.memory import Elements
 from worker.kernels.reads import CHUNK
 from worker.kernels.simd import (
     LANES,
     add,
-    element,
     exp2,
     first,
     fma,
     larger,
     largest,
-    load,
     mul,
     splat,
-    spread,
-    store,
     sub,
     total,
-    totals,
 )
 from worker.kernels.task import (
     END_ROW,
@@ -42,6 +38,7 @@ from worker.kernels.task import (
     find_places,
     finish,
     position,
+    rounded_up,
     take_queries,
 )
 
@@ -59,7 +56,7 @@ def attend_few(step, task, keys, values, scale, part):
     rows = task[END_ROW] - task[FIRST_ROW]
     dim = step.queries.shape[3]
     # NOTE: rows of another head_dim go through a tile in which they are wide enough.
-    whole = (dim + 2 * CHUNK - 1) // (2 * CHUNK) * (2 * CHUNK)
+    whole = rounded_up(dim, 2 * CHUNK)
     tile = np.zeros((1, 1, TILE if whole > dim else 0, whole), np.float32)
     in_order = np.arange(TILE)
     queries = np.zeros((MOST_ROWS, whole), np.float32)

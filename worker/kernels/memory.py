@@ -12,7 +12,7 @@ from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from worker.kernels import simd
+from worker.kernels import access
 
 _INT8_LARGEST = np.float32(127)
 _FP8_LARGEST = np.float32(448)
@@ -75,6 +75,16 @@ def store(memory, block, head, offset, row):
     raise NotImplementedError
 
 
+@_compiled
+def put(keys, values, slot, head, key, value):
+    """Write a token's `key`, which is rotated in place, and its `value`."""
+    block_size = keys[0].shape[2]
+    block, offset = slot // block_size, slot % block_size
+    rotate(keys, key)
+    store(keys, block, head, offset, key)
+    store(values, block, head, offset, value)
+
+
 @overload(at, jit_options={"error_model": "numpy"})
 def _at_of(memory, addresses):
     return _AT[memory.instance_class]
@@ -91,21 +101,21 @@ def _store_of(memory, block, head, offset, row):
 
 
 def _elements_at(memory, addresses):
-    return Elements(simd.at(memory.elements, addresses[0]))
+    return Elements(access.at(memory.elements, addresses[0]))
 
 
 def _int8_at(memory, addresses):
-    steps, scales = simd.at(memory.steps, addresses[0]), simd.at(memory.scales, addresses[1])
+    steps, scales = access.at(memory.steps, addresses[0]), access.at(memory.scales, addresses[1])
     return Int8(steps, scales, memory.run)
 
 
 def _fp8_at(memory, addresses):
-    return Fp8(simd.at(memory.steps, addresses[0]), simd.at(memory.scales, addresses[1]))
+    return Fp8(access.at(memory.steps, addresses[0]), access.at(memory.scales, addresses[1]))
 
 
 def _int4_at(memory, addresses):
-    packed, scales = simd.at(memory.packed, addresses[0]), simd.at(memory.scales, addresses[1])
-    return Int4(packed, scales, simd.at(memory.minima, addresses[2]), memory.run)
+    packed, scales = access.at(memory.packed, addresses[0]), access.at(memory.scales, addresses[1])
+    return Int4(packed, scales, access.at(memory.minima, addresses[2]), memory.run)
 
 
 def _leave(memory, row):

@@ -5,22 +5,10 @@ from functools import partial
 import numpy as np
 from numba import njit
 
+from worker.kernels.access import borrowed, load, spread, store
 from worker.kernels.blocks import four, one, two, unpack
 from worker.kernels.panels import WIDTH
-from worker.kernels.simd import (
-    LANES,
-    add,
-    borrowed,
-    div,
-    exp2,
-    fma,
-    load,
-    mul,
-    smaller,
-    splat,
-    spread,
-    store,
-)
+from worker.kernels.simd import LANES, add, div, exp2, fma, mul, smaller, splat
 from worker.kernels.sync import take
 
 ROWS = 4

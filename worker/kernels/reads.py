@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from worker.kernels import simd
+from worker.kernels import access, simd
 from worker.kernels.memory import Elements, Fp8, Int4, Int8, bfloat16
 
 # Elements of a group of int4, where head_dim has whole ones in each half.
@@ -63,32 +63,32 @@ def _prefetch_of(memory, place, token):
 def _pair_elements(memory, place, chunk, i):
     dim = memory.elements.shape[3]
     start = place * dim + chunk * CHUNK + i
-    return simd.load(memory.elements, start), simd.load(memory.elements, start + dim // 2)
+    return access.load(memory.elements, start), access.load(memory.elements, start + dim // 2)
 
 
 def _pair_int8(memory, place, chunk, i):
     dim = memory.steps.shape[3]
     start = place * dim + chunk * CHUNK + i
-    return simd.load(memory.steps, start), simd.load(memory.steps, start + dim // 2)
+    return access.load(memory.steps, start), access.load(memory.steps, start + dim // 2)
 
 
 def _pair_fp8(memory, place, chunk, i):
     dim = memory.steps.shape[3]
     start = place * dim + chunk * CHUNK + i
-    return simd.load_fp8(memory.steps, start), simd.load_fp8(memory.steps, start + dim // 2)
+    return access.load_fp8(memory.steps, start), access.load_fp8(memory.steps, start + dim // 2)
 
 
 def _pair_int4(memory, place, chunk, i):
     half, groups = memory.packed.shape[3], memory.scales.shape[3]
-    low, high = simd.load_nibbles(memory.packed, place * half + chunk * CHUNK + i)
+    low, high = access.load_nibbles(memory.packed, place * half + chunk * CHUNK + i)
     a = place * groups + chunk
     b = a + groups // 2
     return (
         simd.fma(
-            low, simd.spread_bfloat16(memory.scales, a), simd.spread_bfloat16(memory.minima, a)
+            low, access.spread_bfloat16(memory.scales, a), access.spread_bfloat16(memory.minima, a)
         ),
         simd.fma(
-            high, simd.spread_bfloat16(memory.scales, b), simd.spread_bfloat16(memory.minima, b)
+            high, access.spread_bfloat16(memory.scales, b), access.spread_bfloat16(memory.minima, b)
         ),
     )
 
@@ -98,15 +98,15 @@ def _one(memory, place):
 
 
 def _scale(memory, place):
-    number = simd.element(memory.scales, place)
+    number = access.element(memory.scales, place)
     return number + (number - number)
 
 
 @njit(error_model="numpy", forceinline=True)
 def _prefetch_row(rows, place):
     row = rows.shape[3]
-    for element in range(0, row, simd.line(rows)):
-        simd.prefetch_l2(rows, place * row + element)
+    for element in range(0, row, access.line(rows)):
+        access.prefetch_l2(rows, place * row + element)
 
 
 def _prefetch_elements(memory, place, token):
@@ -116,14 +116,14 @@ def _prefetch_elements(memory, place, token):
 def _prefetch_scaled(memory, place, token):
     _prefetch_row(memory.steps, place)
     if token & 3 == 0:
-        simd.prefetch_l2(memory.scales, place)
+        access.prefetch_l2(memory.scales, place)
 
 
 def _prefetch_int4(memory, place, token):
     _prefetch_row(memory.packed, place)
     if token & 3 == 0:
-        simd.prefetch_l2(memory.scales, place * memory.scales.shape[3])
-        simd.prefetch_l2(memory.minima, place * memory.scales.shape[3])
+        access.prefetch_l2(memory.scales, place * memory.scales.shape[3])
+        access.prefetch_l2(memory.minima, place * memory.scales.shape[3])
 
 
 @overload(unpack, jit_options=_INLINE)
@@ -134,19 +134,19 @@ def _unpack_of(memory, place, out):
 def _unpack_elements(memory, place, out):
     start = place * len(out)
     for i in range(len(out)):
-        out[i] = simd.element(memory.elements, start + i)
+        out[i] = access.element(memory.elements, start + i)
 
 
 def _unpack_int8(memory, place, out):
     start, factor = place * len(out), scale(memory, place)
     for i in range(len(out)):
-        out[i] = simd.element(memory.steps, start + i) * factor
+        out[i] = access.element(memory.steps, start + i) * factor
 
 
 def _unpack_fp8(memory, place, out):
     start, factor = place * len(out), scale(memory, place)
     for i in range(len(out)):
-        bits = np.int32(simd.element(memory.steps, start + i))
+        bits = np.int32(access.element(memory.steps, start + i))
         number = np.int32((bits & 0x80) << 24 | (bits & 0x7F) << 20).view(np.float32)
         out[i] = number * _FP8_BIAS * factor
 
@@ -156,12 +156,12 @@ def _unpack_int4(memory, place, out):
     size = len(out) // groups
     low, high = out[:half], out[half:]
     for i in range(half):
-        both = simd.element(memory.packed, place * half + i)
+        both = access.element(memory.packed, place * half + i)
         low[i] = np.int32(both & 15)
         high[i] = np.int32(both >> 4)
     for g in range(groups):
-        factor = bfloat16(simd.element(memory.scales, place * groups + g))
-        least = bfloat16(simd.element(memory.minima, place * groups + g))
+        factor = bfloat16(access.element(memory.scales, place * groups + g))
+        least = bfloat16(access.element(memory.minima, place * groups + g))
         elements = out[g * size : (g + 1) * size]
         for i in range(size):
             elements[i] = elements[i] * factor + least

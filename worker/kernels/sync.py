@@ -6,6 +6,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from worker.kernels.access import pointer
+
 # So often a waiting thread looks before it lets others have its core.
 _LOOKS = 4096
 
@@ -15,7 +17,7 @@ def take(typing, counters, index):  # noqa: ARG001
     """Add 1 to an int64 of `counters`, as no two threads at once; what it was before."""
 
     def generate(context, builder, signature, arguments):
-        place = _place(context, builder, signature.args[0], *arguments)
+        place = pointer(context, builder, signature.args[0], *arguments)
         return builder.atomic_rmw("add", place, ir.IntType(64)(1), "acq_rel")
 
     return types.int64(counters, types.intp), generate
@@ -46,7 +48,7 @@ def _look(typing, counters, index):  # noqa: ARG001
     """An int64 of `counters`, as it is now."""
 
     def generate(context, builder, signature, arguments):
-        place = _place(context, builder, signature.args[0], *arguments)
+        place = pointer(context, builder, signature.args[0], *arguments)
         return builder.load_atomic(place, "acquire", 8)
 
     return types.int64(counters, types.intp), generate
@@ -62,7 +64,3 @@ def _yield(typing):  # noqa: ARG001
         return context.get_dummy_value()
 
     return types.void(), generate
-
-
-def _place(context, builder, kind, array, index):
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [index])

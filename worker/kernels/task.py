@@ -38,6 +38,12 @@ class Step(NamedTuple):
 
 
 @_compiled
+def rounded_up(number, multiple):
+    """`number`, or the next one that is a multiple."""
+    return (number + multiple - 1) // multiple * multiple
+
+
+@_compiled
 def take_queries(step, task, scale, out):
     """Into `out` [rows, head_dim], the task's queries for logits of base 2."""
     start, group = step.query_starts[task[SEQUENCE]], step.queries.shape[2]

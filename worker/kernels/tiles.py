@@ -10,20 +10,8 @@ import numpy as np
 from numba import njit
 
 from worker.kernels import reads
-from worker.kernels.simd import (
-    LANES,
-    add,
-    exp2,
-    first,
-    fma,
-    larger,
-    load,
-    mul,
-    splat,
-    spread,
-    store,
-    sub,
-)
+from worker.kernels.access import load, spread, store
+from worker.kernels.simd import LANES, add, exp2, first, fma, larger, mul, splat, sub
 from worker.kernels.task import (
     END_ROW,
     END_TOKEN,
@@ -37,6 +25,7 @@ from worker.kernels.task import (
     find_places,
     finish,
     position,
+    rounded_up,
     take_queries,
 )
 
@@ -55,7 +44,7 @@ def attend_many(step, task, keys, values, scale, part):
     dim = step.queries.shape[3]
     queries = np.zeros((dim, MOST_ROWS), np.float32)
     take_queries(step, task, scale, queries.T)
-    depth = _whole(dim, _UNROLLED)
+    depth = rounded_up(dim, _UNROLLED)
     output = np.zeros((depth, MOST_ROWS), np.float32)
     weights = np.zeros((TILE, MOST_ROWS), np.float32)
     tops = np.full(MOST_ROWS, LOWEST, np.float32)
@@ -87,12 +76,6 @@ def attend_many(step, task, keys, values, scale, part):
             seen = min(count, position(step, task, last) + 1 - start)
             _add_weighted(tile, weights, seen, column, output)
     finish(step, task, output.T, tops, sums, part)
-
-
-@_compiled
-def _whole(number, multiple):
-    """`number` rounded up to a multiple."""
-    return (number + multiple - 1) // multiple * multiple
 
 
 @_compiled

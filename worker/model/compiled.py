@@ -19,6 +19,7 @@ from worker.kernels.attention import MOST_ROWS, Step
 from worker.kernels.decoder import Layers, Rows, Team, decode
 from worker.kernels.memory import Memory
 from worker.kernels.panels import Linear, gated, gated_outputs
+from worker.kernels.product import multiply
 from worker.kernels.team import together
 from worker.kv.format import LayerKV
 from worker.model.packed import packed
@@ -59,17 +60,14 @@ class CompiledModel:
     device, dtype = torch.device("cpu"), torch.float32
 
     def __init__(self, model: Any, spec: ModelSpec) -> None:
-        cache.keep(decode)
+        cache.keep(decode, multiply)
         self.spec = spec
         try:
             self._embedding, self._rotary = model.model.embed_tokens, model.model.rotary_emb
             self._norm, self._head = model.model.norm, packed(model.lm_head)
             if model.lm_head.weight is self._embedding.weight:
-                self._embedding, model.model.embed_tokens, model.lm_head = (
-                    self._head.row,
-                    None,
-                    None,
-                )
+                self._embedding = self._head.row
+                model.lm_head = model.model.embed_tokens = None
             self._layers = _take_layers(model.model.layers, spec)
             _require_whole_rotation(self._rotary, spec.head_dim)
         except (AttributeError, TypeError, ValueError) as error:

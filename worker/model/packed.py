@@ -9,8 +9,6 @@ from worker.kernels.panels import Linear
 from worker.kernels.product import PLAIN, multiply, whole
 from worker.kernels.team import together
 
-keep(multiply)
-
 
 class PackedLinear(nn.Module):
     """x @ weight.T + bias for float32 on a CPU, with as many threads as torch has.
@@ -75,6 +73,7 @@ def pack(model: nn.Module) -> None:
     A weight that is used elsewhere too, such as the embedding behind a tied output layer, stays
     there.
     """
+    keep(multiply)
     for name, layer in list(model.named_modules()):
         if type(layer) is nn.Linear:
             model.set_submodule(name, packed(layer))
