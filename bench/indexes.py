@@ -15,6 +15,7 @@ from gateway.fleet.worker import FleetWorker
 from gateway.route.router import Estimate, Prompt, Router
 from gateway.summary.events import Changed, Departed, Registered, Registration
 from gateway.summary.mirror import Mirror
+from gateway.summary.outbox import Outbox
 
 try:
     from dynamo._core import RadixTree, compute_block_hash_for_seq
@@ -43,7 +44,7 @@ class Ours:
     """A mirror and the router that listens to it, fed with deltas as from the stream."""
 
     def __init__(self) -> None:
-        self.router = Router(random.Random(1).randrange)
+        self.router = Router(Outbox("bench"))
         self.workers = [_worker(number) for number in range(WORKERS)]
         self._mirror = Mirror(self.router)
         self._seq = [0] * WORKERS

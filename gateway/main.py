@@ -7,6 +7,7 @@ each other, and takes them down in the opposite one.
 import asyncio
 import logging
 import random
+import secrets
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,8 @@ from gateway.serve.queue import Pool, QueueConfig
 from gateway.serve.queues import Queues
 from gateway.serve.server import PortTakenError, Server
 from gateway.serve.service import SERVICE_NAME, GatewayService
+from gateway.summary.events import EventObserver
+from gateway.summary.outbox import Outboxes
 from gateway.summary.pool import Pools
 from gateway.summary.redis import RedisSetupError, embedded_server
 from gateway.summary.sync import KvSyncService
@@ -151,7 +154,8 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     fleet = Fleet(config.lease_ms / 1000, clock)
     channels = Channels()
     stack.push_async_callback(channels.close)
-    routers = Routers(random.randrange)
+    outboxes = Outboxes(secrets.token_hex(8))
+    routers = Routers(outboxes.of)
     admission = Admission(fleet, channels, recompute_text)
     stack.push_async_callback(admission.close)
     metrics = Metrics()
@@ -165,7 +169,8 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
 
     models = Models(fleet, lambda: [pool.model for pool in pools])
     queues = Queues(queue_config, models, Pool(room, chooser.estimates), metrics, clock)
-    pools = Pools(redis_url, config.lease_ms, routers.of, [fleet, routers, admission, queues])
+    observers: list[EventObserver] = [fleet, routers, admission, queues]
+    pools = Pools(redis_url, config.lease_ms, routers.of, outboxes.of, observers)
     stack.push_async_callback(pools.close)
 
     codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))

@@ -1,11 +1,12 @@
-"""What a request would cost on a worker, in milliseconds of expected delay; the lowest wins.
+"""What a request would cost on a worker, in milliseconds of expected delay.
 
 wait      = tokens ahead of it / prefill rate, and the time for a slot when all are taken
 prefill   = its own tokens to compute / prefill rate
 interfere = what its prefill adds to the sequences that run there
 evict     = blocks that must go · measured regret per block
 
-Rates are measured by the worker. Until it has measured one, a prior stands in.
+Rates are measured by the worker. Until it has measured one, a prior stands in. The lowest wins, but
+what is computed weighs more than it takes, since it keeps the worker from others too.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,9 @@ from typing import NamedTuple, Protocol, TypeVar
 from gateway.fleet.pressure import Pressure
 
 PRIOR_PREFILL_TOKENS_PER_MS = 1.0
+
+# What a prefill is taken to delay others by, as a share of its own time.
+COMPUTE_WEIGHT = 0.25
 
 TIE_MS = 1.0
 TIE_RATIO = 0.05
@@ -30,8 +34,13 @@ class CostTerms(NamedTuple):
 
     @property
     def total_ms(self) -> float:
-        """What candidates are compared by."""
+        """The expected delay of the request."""
         return sum(self)
+
+    @property
+    def weighed_ms(self) -> float:
+        """What candidates are compared by."""
+        return self.total_ms + COMPUTE_WEIGHT * self.prefill_ms
 
 
 def prior_rate(pressures: Iterable[Pressure]) -> float:
@@ -80,7 +89,7 @@ class Priced(Protocol):
     """Something that can be ranked."""
 
     @property
-    def total_ms(self) -> float:
+    def weighed_ms(self) -> float:
         """The cost."""
 
     @property
@@ -95,23 +104,24 @@ class Priced(Protocol):
 PricedT = TypeVar("PricedT", bound=Priced)
 
 
-def ranked(candidates: Sequence[PricedT], pick: Callable[[int], int]) -> list[PricedT]:
+def ranked(candidates: Sequence[PricedT], affinity: Callable[[PricedT], int]) -> list[PricedT]:
     """Best first.
 
     Candidates within max(1 ms, 5 %) of the lowest cost count as equal. Of them the one that is
     expected to hold the most goes first, since what it saves also serves whoever comes next; then
-    the one with the most free blocks; then `pick(n)`, a random number below n, decides, so that
-    gateways that see the same do not all run to the same worker.
+    the one with the most free blocks; then the one with the highest `affinity`. That is a hash and
+    not chance, so that gateways that know the same choose the same for one prompt, and spread
+    different prompts.
     """
     if not candidates:
         return []
-    costs = [candidate.total_ms for candidate in candidates]
+    costs = [candidate.weighed_ms for candidate in candidates]
     lowest = min(costs)
     limit = lowest + max(TIE_MS, TIE_RATIO * lowest)
     tied = [each for each, total in zip(candidates, costs, strict=True) if total <= limit]
     merits = [(each.expected_tokens, each.free_blocks) for each in tied]
     best = max(merits)
     finalists = [each for each, merit in zip(tied, merits, strict=True) if merit == best]
-    winner = finalists[pick(len(finalists))]
+    winner = finalists[0] if len(finalists) == 1 else max(finalists, key=affinity)
     by_cost = [candidates[at] for at in sorted(range(len(costs)), key=costs.__getitem__)]
     return [winner, *(candidate for candidate in by_cost if candidate is not winner)]

@@ -2,14 +2,18 @@
 
 A reservation has two parts with two lives. Its tokens count as load until the worker's own report
 includes them. Its boundaries are expected of the worker while the request runs there, which is as
-long as the worker keeps them locked, so a burst of siblings stays together. Pure: time comes in as
-seconds of any one clock that does not go back.
+long as the worker keeps them locked, so a burst of siblings stays together. They are only those
+beyond what the worker holds already: what is held and what is expected are matched as one. Of two
+reservations the tokens of a boundary that both have count once, with the one that came first, since
+the worker computes it once: gateways may have chosen it at the same time for siblings.
+
+Pure: time comes in as seconds of any one clock that does not go back.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from radixgate.prefix import PrefixHash
 
@@ -20,13 +24,23 @@ from gateway.route.index import PrefixIndex
 class Reservation:
     """One request on its way to, or running on, `worker`.
 
-    Args: `tokens` to be computed for it; `boundaries` of its prompt; `made_at`, in seconds.
+    Args:
+        worker: where it goes.
+        tokens: of its prompt, beyond those that the worker holds.
+        boundaries: of these.
+        stride: tokens from one boundary to the next.
+        made_at: when this gateway made it or heard of it, in seconds.
+        gateway: that made it; empty for this one.
+        id: counts the reservations of that gateway.
     """
 
     worker: str
     tokens: int
     boundaries: Sequence[PrefixHash]
+    stride: int
     made_at: float
+    gateway: str = ""
+    id: int = 0
 
 
 class Unreported(NamedTuple):
@@ -41,19 +55,26 @@ class Unreported(NamedTuple):
 
 
 class Reservations:
-    """All reservations of one gateway.
+    """All reservations that one gateway knows of.
 
     Each ends by `release`, at the latest after `lifetime` seconds; past `limit` the oldest goes.
+    `ended` hears of each end once.
     """
 
-    def __init__(self, lifetime: float, limit: int) -> None:
+    def __init__(
+        self, lifetime: float, limit: int, ended: Callable[[Reservation], None] = lambda _: None
+    ) -> None:
         self.expected = PrefixIndex()
         self._lifetime = lifetime
         self._limit = limit
-        # Both in the order of making, which is the order of expiry.
+        self._ended = ended
+        # In the order of making, which is the order of expiry.
         self._live: dict[Reservation, None] = {}
-        self._unreported: dict[str, dict[Reservation, None]] = {}
-        self._counts: Counter[tuple[str, PrefixHash]] = Counter()
+        # Tokens of each that count as load, and their sums.
+        self._unreported: dict[str, dict[Reservation, int]] = {}
+        self._tokens: Counter[str] = Counter()
+        # Of each worker: how many of its reservations have a boundary.
+        self._counts: defaultdict[str, dict[PrefixHash, int]] = defaultdict(dict)
         # By worker: how many are live, and how many were at its last report.
         self._running: Counter[str] = Counter()
         self._running_when_reported: dict[str, int] = {}
@@ -69,18 +90,27 @@ class Reservations:
         worker = reservation.worker
         self._live[reservation] = None
         self._running[worker] += 1
-        self._unreported.setdefault(worker, {})[reservation] = None
-        keys = [(worker, name) for name in reservation.boundaries]
-        self.expected.stored(worker, [name for _, name in keys if not self._counts[worker, name]])
-        self._counts.update(keys)
+        counts, new = self._counts[worker], []
+        for name in reservation.boundaries:
+            count = counts.get(name, 0)
+            counts[name] = count + 1
+            if not count:
+                new.append(name)
+        if new:
+            self.expected.stored(worker, new)
+        shared = len(reservation.boundaries) - len(new)
+        tokens = max(0, reservation.tokens - shared * reservation.stride)
+        self._unreported.setdefault(worker, {})[reservation] = tokens
+        self._tokens[worker] += tokens
 
     def computed(self, reservation: Reservation) -> None:
         """Its prompt is computed, so its tokens are nobody's load any more. Idempotent."""
-        unreported = self._unreported.get(reservation.worker, {})
+        worker = reservation.worker
+        unreported = self._unreported.get(worker, {})
         if reservation in unreported:
-            del unreported[reservation]
+            self._tokens[worker] -= unreported.pop(reservation)
             if not unreported:
-                del self._unreported[reservation.worker]
+                del self._unreported[worker], self._tokens[worker]
 
     def release(self, reservation: Reservation) -> None:
         """The request has ended, well or badly. Idempotent."""
@@ -90,12 +120,17 @@ class Reservations:
         self._running[reservation.worker] -= 1
         self.computed(reservation)
         worker, gone = reservation.worker, []
+        counts = self._counts[worker]
         for name in reservation.boundaries:
-            self._counts[worker, name] -= 1
-            if not self._counts[worker, name]:
-                del self._counts[worker, name]
+            count = counts[name] - 1
+            if count:
+                counts[name] = count
+            else:
+                del counts[name]
                 gone.append(name)
-        self.expected.removed(worker, gone)
+        if gone:
+            self.expected.removed(worker, gone)
+        self._ended(reservation)
 
     def forget(self, worker: str) -> None:
         """`worker` is gone: whatever was on its way there is lost."""
@@ -104,6 +139,7 @@ class Reservations:
         self.expected.forgotten(worker, {})
         del self._running[worker]
         self._running_when_reported.pop(worker, None)
+        self._counts.pop(worker, None)
 
     def expire(self, now: float) -> None:
         """Drop what was made more than the lifetime ago."""
@@ -116,6 +152,7 @@ class Reservations:
     def reported(self, worker: str) -> None:
         """A load report of `worker` came: it includes all that was reserved there before."""
         self._unreported.pop(worker, None)
+        self._tokens.pop(worker, None)
         self._running_when_reported[worker] = self._running[worker]
 
     def unreported(self, worker: str) -> Unreported:
@@ -123,7 +160,43 @@ class Reservations:
         requests = self._running[worker] - self._running_when_reported.get(worker, 0)
         return Unreported(requests, self.tokens(worker))
 
+    def match(self, boundaries: Sequence[PrefixHash], held: Mapping[str, int]) -> dict[str, int]:
+        """How many of a prompt's `boundaries` each worker holds or is expected to hold.
+
+        Args: `held`, how many each worker holds by its own reports.
+        """
+        matched = dict(held)
+        if len(self.expected):
+            for start in {0, *held.values()}:
+                beyond = _Beyond(boundaries, start) if start else boundaries
+                for worker, more in self.expected.match(beyond).items():
+                    if held.get(worker, 0) == start:
+                        matched[worker] = start + more
+        return matched
+
     def tokens(self, worker: str) -> int:
         """Reserved tokens that the last load report of `worker` does not include."""
-        unreported = self._unreported.get(worker)
-        return sum(reservation.tokens for reservation in unreported) if unreported else 0
+        return self._tokens[worker]
+
+
+class _Beyond(Sequence[PrefixHash]):
+    """`boundaries` from `start` on, of which none is made before it is asked for."""
+
+    def __init__(self, boundaries: Sequence[PrefixHash], start: int) -> None:
+        self._boundaries = boundaries
+        self._start = start
+
+    def __len__(self) -> int:
+        return len(self._boundaries) - self._start
+
+    @overload
+    def __getitem__(self, at: int) -> PrefixHash: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[PrefixHash]: ...
+
+    def __getitem__(self, at: int | slice) -> PrefixHash | Sequence[PrefixHash]:
+        places = range(self._start, len(self._boundaries))[at]
+        if isinstance(places, int):
+            return self._boundaries[places]
+        return [self._boundaries[place] for place in places]

@@ -1,26 +1,33 @@
 """Routing in one model pool: index → candidates → cost → reservation.
 
-Pure: the pool's summaries come in as a `MirrorListener`, its workers, the clock and the choice
-between equals as arguments.
+Pure: the pool's summaries and the reservations of other gateways come in as a `PoolListener`, its
+workers and the clock as arguments; own reservations go out through an outbox. Gateways that know
+the same choose the same.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+import xxhash
 from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import TOKEN_BYTES, BoundaryHashes, PrefixHash
+from radixgate.v1.peer_pb2 import Announcement
 
 from gateway.fleet.trust import Belief
 from gateway.fleet.worker import FleetWorker
 from gateway.route.cost import CostTerms, cost, prior_rate, ranked, to_compute
 from gateway.route.index import PrefixIndex
+from gateway.route.peers import Peers
 from gateway.route.reservations import Reservation, Reservations, Unreported
 from gateway.route.tombstones import Tombstones
+from gateway.summary.outbox import Outbox
 
 RESERVATION_LIFETIME: Final = 60.0
 RESERVATION_LIMIT: Final = 10_000
+PEER_SILENCE: Final = 5.0
+"""Seconds; several of the heartbeats with which a gateway says that its reservations live."""
 EVICTED_REMEMBERED: Final = 65_536
 """Evicted boundaries, at least: 4 million tokens at a stride of 64."""
 
@@ -46,6 +53,14 @@ class Prompt:
         """Hashes of its boundaries, shortest first; made when they are asked for."""
         return BoundaryHashes(self.packed, self.stride, self.seed)
 
+    def affinity(self, worker: str) -> int:
+        """How much `worker` is preferred among equals: the same for all siblings, everywhere.
+
+        Prompts that begin differently prefer different workers (rendezvous hashing).
+        """
+        beginning = self.packed[: self.stride * TOKEN_BYTES]
+        return xxhash.xxh3_64_intdigest(beginning + worker.encode(), self.seed)
+
 
 class Estimate(NamedTuple):
     """What the gateway believes of a request on a worker.
@@ -66,8 +81,13 @@ class Estimate(NamedTuple):
 
     @property
     def total_ms(self) -> float:
-        """The cost."""
+        """The expected delay."""
         return self.terms.total_ms
+
+    @property
+    def weighed_ms(self) -> float:
+        """The cost."""
+        return self.terms.weighed_ms
 
     @property
     def free_blocks(self) -> int:
@@ -76,16 +96,14 @@ class Estimate(NamedTuple):
 
 
 class Router:
-    """Decides for the pool whose mirror it listens to.
+    """Decides for the pool that it listens to. Args: `outbox` for what it reserves."""
 
-    Args: `pick(n)`, a random number below n, for candidates that are equal in all.
-    """
-
-    def __init__(self, pick: Callable[[int], int]) -> None:
-        self._pick = pick
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
         self._held = PrefixIndex()
         self._tombstones = Tombstones(EVICTED_REMEMBERED)
-        self._reservations = Reservations(RESERVATION_LIFETIME, RESERVATION_LIMIT)
+        self._reservations = Reservations(RESERVATION_LIFETIME, RESERVATION_LIMIT, self._ended)
+        self._peers = Peers(self._reservations, PEER_SILENCE)
 
     def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
         """`worker` holds `hashes` from now on."""
@@ -107,6 +125,10 @@ class Router:
         self._held.forgotten(worker, held)
         self._reservations.forget(worker)
 
+    def cleared(self) -> None:
+        """All that workers hold is heard again."""
+        self._held = PrefixIndex()
+
     def reported(self, worker: str) -> None:
         """A load report of `worker` came."""
         self._reservations.reported(worker)
@@ -116,20 +138,25 @@ class Router:
         """What this gateway knows of the load of `worker` beyond its last report."""
         return self._reservations.unreported(worker)
 
+    def heard(self, announcement: Announcement, now: float) -> None:
+        """Another gateway has announced something. `now` is on the fleet's clock."""
+        self._peers.heard(announcement, now)
+
     def estimate(
         self, prompt: Prompt, candidates: Collection[FleetWorker], now: float
     ) -> list[Estimate]:
         """All candidates for a prompt, best first. `now` is on the fleet's clock."""
         self._reservations.expire(now)
+        self._peers.expire(now)
         held = self._held.match(prompt.boundaries)
-        expected = self._reservations.expected.match(prompt.boundaries)
+        expected = self._reservations.match(prompt.boundaries, held)
         rate = prior_rate(worker.pressure for worker in candidates)
         tokens, stride = prompt.tokens, prompt.stride
         estimates = []
         for worker in candidates:
             belief = worker.belief(now)
             matched = held.get(worker.id, 0)
-            believed = max(matched, expected.get(worker.id, 0))
+            believed = expected.get(worker.id, 0)
             terms = cost(
                 to_compute(tokens, belief.trust.weight * believed * stride),
                 worker.pressure,
@@ -138,7 +165,7 @@ class Router:
                 prior_rate=rate,
             )
             estimates.append(Estimate(worker, belief, matched * stride, believed * stride, terms))
-        return ranked(estimates, self._pick)
+        return ranked(estimates, lambda estimate: prompt.affinity(estimate.worker.id))
 
     def evicted(self, boundaries: Sequence[PrefixHash], from_index: int) -> int:
         """How many of `boundaries`, from the one at `from_index` on, were held and evicted lately.
@@ -149,12 +176,16 @@ class Router:
         return self._tombstones.run(boundaries, from_index)
 
     def reserve(self, prompt: Prompt, chosen: Estimate, now: float) -> Reservation:
-        """Count the request on its chosen worker before that worker reports it."""
+        """Count the request on its chosen worker before that worker reports it, and say so."""
+        worker, tokens = chosen.worker, prompt.tokens - chosen.matched_tokens
+        boundaries = prompt.boundaries[chosen.matched_tokens // prompt.stride :]
         reservation = Reservation(
-            worker=chosen.worker.id,
-            tokens=prompt.tokens - chosen.expected_tokens,
-            boundaries=prompt.boundaries,
+            worker=worker.id,
+            tokens=tokens,
+            boundaries=boundaries,
+            stride=prompt.stride,
             made_at=now,
+            id=self._outbox.reserve(worker.id, worker.epoch, tokens, boundaries, prompt.stride),
         )
         self._reservations.reserve(reservation)
         return reservation
@@ -166,3 +197,9 @@ class Router:
     def release(self, reservation: Reservation) -> None:
         """The request has ended, well or badly. Idempotent."""
         self._reservations.release(reservation)
+
+    def _ended(self, reservation: Reservation) -> None:
+        if reservation.gateway:
+            self._peers.ended(reservation)
+        else:
+            self._outbox.release(reservation.id)

@@ -1,26 +1,25 @@
 """The router of each model pool. Pure."""
 
-from collections.abc import Callable
-
 from gateway.route.router import Router
 from gateway.summary.events import Event, Loaded
+from gateway.summary.outbox import OutboxOf
 
 
 class Routers:
     """Made as pools come; watches their events for load reports.
 
-    Args: `pick(n)`, a random number below n.
+    Args: `outbox_of` gives the outbox of a pool.
     """
 
-    def __init__(self, pick: Callable[[int], int]) -> None:
-        self._pick = pick
+    def __init__(self, outbox_of: OutboxOf) -> None:
+        self._outbox_of = outbox_of
         self._routers: dict[str, Router] = {}
 
     def of(self, model: str) -> Router:
         """The router of the pool of `model`, which is to hear of every change of its summaries."""
         router = self._routers.get(model)
         if router is None:
-            router = self._routers[model] = Router(self._pick)
+            router = self._routers[model] = Router(self._outbox_of(model))
         return router
 
     def observe(self, model: str, event: Event) -> None:

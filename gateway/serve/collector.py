@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.fleet.fleet import Fleet
@@ -60,7 +60,30 @@ class StateCollector(Collector):
             "Prefixes in the mirror of a worker's summary",
             labels=["model", "worker"],
         )
+        reservations = CounterMetricFamily(
+            PREFIX + "reservations",
+            "Announced to other gateways, dropped before that or on the way, heard of from them",
+            labels=["model", "fate"],
+        )
+        mismatches = CounterMetricFamily(
+            PREFIX + "mismatches",
+            "A summary in Redis or a mirror was not what the worker reports, and was repaired",
+            labels=["model", "place"],
+        )
+        audits = CounterMetricFamily(
+            PREFIX + "audits", "Summaries counted again, here and in Redis", labels=["model"]
+        )
         for pool in self._pools:
+            audits.add_metric([pool.model], pool.auditor.audits)
+            for place, count in pool.mismatches.items():
+                mismatches.add_metric([pool.model, place], count)
+            fates = {
+                "announced": pool.outbox.announced,
+                "dropped": pool.outbox.dropped,
+                "heard": pool.heard,
+            }
+            for fate, count in fates.items():
+                reservations.add_metric([pool.model, fate], count)
             lag.add_metric([pool.model], pool.tail.lag)
             for summary in pool.mirror.summaries():
                 labels = [pool.model, summary.registration.worker]
@@ -90,4 +113,5 @@ class StateCollector(Collector):
             for trust in Trust:
                 labels = [worker.registration.model, worker.id, trust.name.lower()]
                 trusts.add_metric(labels, float(trust is believed))
-        return [redis, lag, boundaries, queued, trusts, circuits]
+        held = [lag, boundaries, reservations, mismatches, audits]
+        return [redis, *held, queued, trusts, circuits]

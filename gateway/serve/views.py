@@ -57,6 +57,12 @@ def _first(estimates: Sequence[Estimate], prompt: Prompt) -> str:
         return f"{sentence}; it is the only candidate."
     second = min(estimates[1:], key=lambda estimate: estimate.total_ms)
     difference = second.total_ms - best.total_ms
+    recomputed = best.expected_tokens - second.expected_tokens
+    if difference <= 0 and recomputed > 0:
+        return (
+            f"{sentence}, {-difference:.1f} ms more than {second.worker.id}, which would compute"
+            f" {recomputed} tokens again; a worker that computes is kept from other requests."
+        )
     if difference <= 0:
         return (
             f"{sentence}, nearly the same as {second.worker.id}; near ties go to the worker that"

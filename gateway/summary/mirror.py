@@ -3,7 +3,8 @@
 `apply` takes the pool's events in order and tells a listener, the route index, what changed. It is
 pure and idempotent: an event of an older life or an older state changes nothing, so the mirror may
 be fed from Redis and from reports directly. An event that does not follow from what the mirror
-holds is refused, and the caller loads that worker as a whole.
+holds is refused, and the caller loads that worker as a whole: a mirror that is wrong repairs itself
+in the same way as one that is behind.
 """
 
 from collections.abc import Collection
@@ -43,6 +44,9 @@ class MirrorListener(Protocol):
 
         It held `held`, which is the listener's from now on: dropping it here would take time.
         """
+
+    def cleared(self) -> None:
+        """What was heard so far may be wrong: nobody holds anything, until it is heard again."""
 
 
 @dataclass(slots=True)
@@ -116,19 +120,60 @@ class Mirror:
                     summary, event.load.seq, digest_of(event.load.digest)
                 )
 
-    def load(self, record: WorkerRecord) -> None:
-        """Take the whole state of one worker, unless what is here is later."""
+    def contradiction(self, refused: Event) -> str:
+        """What is here and what an event that was refused says, if both are of one state.
+
+        Empty when the mirror is only behind, which is no fault of its own.
+        """
+        summary = self._summaries.get(refused.worker)
+        if summary is None or summary.epoch != refused.epoch:
+            return ""
+        match refused:
+            case Changed(seq=seq) if seq == summary.seq + 1:
+                here = summary.digest.changed(refused.stored, refused.removed)
+                there = refused.digest
+            case Replaced(seq=seq) if seq == summary.seq:
+                here, there = summary.digest, refused.digest
+            case Loaded(load=load) if load.seq == summary.seq:
+                here, there = summary.digest, digest_of(load.digest)
+            case _:
+                return ""
+        return (
+            f"worker {refused.worker} epoch {refused.epoch} at seq {summary.seq}: here"
+            f" {len(summary.hashes)} hashes and {here}, in {type(refused).__name__} {there}"
+        )
+
+    def load(self, record: WorkerRecord) -> bool:
+        """Take the whole state of one worker, unless what is here is later.
+
+        Returns: False when its hashes do not have the digest that it names.
+        """
         registration = record.registration
         worker = registration.worker
         if registration.epoch < self.newest_epoch(worker):
-            return
+            return True
         summary = self._summaries.get(worker)
         if summary is None or summary.epoch != registration.epoch:
             summary = self._begin(registration)
         if summary.seq > record.seq:
-            return
+            return True
         summary.registration = registration
-        self._replace(summary, record.seq, record.digest, record.hashes)
+        if SetDigest.of(summary.hashes) != summary.digest:
+            self._tell_all()
+        held = SetDigest.of(record.hashes)
+        self._replace(summary, record.seq, held, record.hashes)
+        return held == record.digest
+
+    def recounted(self, summary: Summary, claimed: SetDigest, counted: SetDigest) -> None:
+        """When the digest of `summary` was `claimed`, its hashes had another one, `counted`.
+
+        The difference goes into the digest, so that the next report of the worker shows it.
+        """
+        summary.digest = SetDigest(
+            summary.digest.count + counted.count - claimed.count,
+            summary.digest.xor ^ counted.xor ^ claimed.xor,
+        )
+        self._tell_all()
 
     def check_integrity(self) -> None:
         """Raises AssertionError when a digest or an epoch is not what it should be."""
@@ -188,6 +233,13 @@ class Mirror:
             summary.hashes.update(dict.fromkeys(stored))
             self._listener.stored(worker, stored)
 
+    def _tell_all(self) -> None:
+        """Hashes came or went unheard: the listener hears of all that is here, from the start."""
+        self._listener.cleared()
+        for worker, summary in self._summaries.items():
+            if summary.hashes:
+                self._listener.stored(worker, summary.hashes)
+
     def _forget(self, worker: str) -> None:
         summary = self._summaries.pop(worker, None)
         if summary is not None:
@@ -195,4 +247,6 @@ class Mirror:
 
     @staticmethod
     def _has_reached(summary: Summary, seq: int, digest: SetDigest) -> bool:
-        return summary.seq > seq or (summary.seq == seq and summary.digest == digest)
+        if summary.seq != seq:
+            return summary.seq > seq
+        return summary.digest == digest and len(summary.hashes) == digest.count

@@ -1,29 +1,47 @@
 """One model pool in this gateway, and the set of them.
 
-A pool ties together its mirror, its store in Redis and the tail between them. It decides where a
-report goes: to Redis, from where it reaches every mirror, or, while Redis is away, to this mirror.
+A pool ties together its mirror, its store in Redis, the tail between them and the audit of both. It
+decides where a report goes: to Redis, from where it reaches every mirror, or, while Redis is away,
+to this mirror. Its outbox and the announcements it hears share reservations between gateways.
 """
 
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import cast
+from contextlib import suppress
+from typing import Final, Protocol, cast
 
+from radixgate.v1.peer_pb2 import Announcement, Reserved
 from redis.exceptions import RedisError
 
+from gateway.summary.audit import Auditor
 from gateway.summary.events import Event, EventObserver, Registered, WorkerRecord
 from gateway.summary.local import LocalSink
-from gateway.summary.mirror import Mirror, MirrorListener
+from gateway.summary.mirror import Mirror, MirrorListener, Summary
+from gateway.summary.outbox import Outbox, OutboxOf
+from gateway.summary.publisher import Publisher
 from gateway.summary.reader import PoolReader
 from gateway.summary.redis import Patience, connect, connect_to_follow
-from gateway.summary.sink import Outcome, SummarySink
+from gateway.summary.sink import Outcome, StaleEpochError, SummarySink
 from gateway.summary.store import POOLS_KEY, SummaryStore
 from gateway.summary.tail import Tail
 
 logger = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 1.0
+
+MIRROR: Final = "mirror"
+SUMMARY: Final = "summary"
+"""Places where a mismatch may be."""
+
+
+class PoolListener(MirrorListener, Protocol):
+    """Hears of a pool's summaries, and of what other gateways have reserved there."""
+
+    def heard(self, announcement: Announcement, now: float) -> None:
+        """Another gateway's, at `now`, in monotonic seconds; only of workers as they are now."""
 
 
 class Pool:
@@ -35,8 +53,14 @@ class Pool:
         reader: of the same, with a connection that may block.
         lease: in seconds.
         block: seconds that one read of the stream may wait for news.
-        listener: of the mirror.
+        listener: of the mirror, and of the other gateways.
+        outbox: what this gateway has to tell the others.
         observers: told of each event after the mirror has taken it.
+
+    Attributes:
+        mismatches: how often the mirror was found to be wrong, or a report did not agree with the
+            summary, by place.
+        heard: how many reservations other gateways have announced.
     """
 
     def __init__(
@@ -47,12 +71,18 @@ class Pool:
         reader: PoolReader,
         lease: float,
         block: float,
-        listener: MirrorListener,
+        listener: PoolListener,
+        outbox: Outbox,
         observers: Sequence[EventObserver],
     ) -> None:
         self.model = model
         self.mirror = Mirror(listener)
         self.tail = Tail(reader, model, self, block)
+        self.auditor = Auditor(model, self.mirror, reader, self._doubt)
+        self.outbox = outbox
+        self.mismatches = Counter({MIRROR: 0, SUMMARY: 0})
+        self.heard = 0
+        self._listener = listener
         self._observers = observers
         self._store = store
         self._local = LocalSink(self.mirror, self.take)
@@ -92,13 +122,45 @@ class Pool:
     def take(self, event: Event) -> bool:
         """Take an event: the mirror first. False when the mirror cannot follow."""
         follows = self.mirror.apply(event)
+        if not follows and (contradiction := self.mirror.contradiction(event)):
+            logger.warning("pool %s: the mirror is wrong: %s", self.model, contradiction)
+            self.mismatches[MIRROR] += 1
         self._tell(event)
         return follows
 
-    def restore(self, record: WorkerRecord) -> None:
-        """Take all that Redis holds of a worker."""
-        self.mirror.load(record)
-        self._tell(Registered(record.registration, record.seq, record.load, record.synced))
+    async def restore(self, record: WorkerRecord) -> None:
+        """Take all that Redis holds of a worker, and say so when that contradicts itself."""
+        agrees = self.mirror.load(record)
+        registration = record.registration
+        self._tell(Registered(registration, record.seq, record.load, record.synced))
+        summary = self.mirror.get(registration.worker)
+        if not agrees and summary is not None:
+            held = len(record.hashes)
+            why = (
+                f"Redis holds {held} hashes with {summary.digest}, its record says {record.digest}"
+            )
+            logger.warning("pool %s: worker %s: %s", self.model, registration.worker, why)
+            await self._doubt(summary, why)
+
+    def hear(self, announcement: Announcement) -> None:
+        """Take what a gateway has announced, unless it was this one."""
+        if announcement.gateway == self.outbox.gateway:
+            return
+        current = [entry for entry in announcement.reserved if self._is_current(entry)]
+        if len(current) < len(announcement.reserved):
+            del announcement.reserved[:]
+            announcement.reserved.extend(current)
+        self.heard += len(current)
+        self._listener.heard(announcement, time.monotonic())
+
+    def _is_current(self, reserved: Reserved) -> bool:
+        summary = self.mirror.get(reserved.worker)
+        return summary is not None and summary.epoch == reserved.epoch
+
+    async def _doubt(self, summary: Summary, why: str) -> None:
+        registration = summary.registration
+        with suppress(StaleEpochError):
+            await self._store.doubt(registration.worker, registration.epoch, why)
 
     def _tell(self, event: Event) -> None:
         for observer in self._observers:
@@ -111,7 +173,8 @@ class Pools:
     Args:
         url: of Redis.
         lease_ms: a worker that says nothing for so long is dropped.
-        listener_for: makes the mirror listener of a new pool, given its model.
+        listener_for: makes the listener of a new pool, given its model.
+        outbox_of: the outbox of a pool, given its model.
         observers: told of each event of every pool.
 
     Raises:
@@ -122,7 +185,8 @@ class Pools:
         self,
         url: str,
         lease_ms: int,
-        listener_for: Callable[[str], MirrorListener],
+        listener_for: Callable[[str], PoolListener],
+        outbox_of: OutboxOf,
         observers: Sequence[EventObserver],
     ) -> None:
         self.lease_ms = lease_ms
@@ -130,9 +194,10 @@ class Pools:
         self._redis = connect(url, self._patience)
         self._follow = connect_to_follow(url, self._patience)
         self._listener_for = listener_for
+        self._outbox_of = outbox_of
         self._observers = observers
         self._pools: dict[str, Pool] = {}
-        self._tails: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self._discovery_problem = ""
 
     def __iter__(self) -> Iterator[Pool]:
@@ -153,10 +218,14 @@ class Pools:
                 lease=self.lease_ms / 1_000,
                 block=self._patience.block,
                 listener=self._listener_for(model),
+                outbox=self._outbox_of(model),
                 observers=self._observers,
             )
             self._pools[model] = pool
-            self._tails.append(asyncio.create_task(pool.tail.run(), name=f"tail of {model}"))
+            publisher = Publisher(self._redis, model, pool.outbox)
+            for part in (pool.tail, pool.auditor, publisher):
+                name = f"{type(part).__name__} of {model}"
+                self._tasks.append(asyncio.create_task(part.run(), name=name))
         return pool
 
     @property
@@ -182,8 +251,8 @@ class Pools:
 
     async def close(self) -> None:
         """Stop following and close the connections."""
-        for tail in self._tails:
-            tail.cancel()
-        await asyncio.gather(*self._tails, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._redis.aclose()
         await self._follow.aclose()

@@ -1,13 +1,16 @@
-"""Reads one model pool in Redis: its stream of events, and the state of its workers.
+"""Reads one model pool in Redis: its streams, and the state of its workers.
 
-A stream entry carries `n`, which counts the pool's events without a gap, so that a reader notices
-when some were trimmed, or when Redis lost them.
+An entry in the stream of events carries `n`, which counts the pool's events without a gap, so that
+a reader notices when some were trimmed, or when Redis lost them. Announcements of reservations are
+in a stream of their own, and each gateway numbers its own.
 """
 
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, TypeAlias, cast
 
 from radixgate.digest import SetDigest
-from radixgate.prefix import unpack_hashes
+from radixgate.prefix import PrefixHash, pack_hashes, unpack_hashes
+from radixgate.v1.peer_pb2 import Announcement
 from radixgate.v1.sync_pb2 import Delta, Hello, Load
 from redis.asyncio import Redis
 
@@ -22,9 +25,11 @@ from gateway.summary.events import (
     Replaced,
     WorkerRecord,
 )
-from gateway.summary.store import pool_key
+from gateway.summary.publisher import stream_key
+from gateway.summary.store import epoch_digits, pool_key
 
 READ_AT_ONCE = 500
+SCAN_AT_ONCE = 500
 
 Fields: TypeAlias = dict[bytes, bytes]
 Entries: TypeAlias = list[tuple[bytes, Fields]]
@@ -49,7 +54,14 @@ class Entry(NamedTuple):
     @property
     def milliseconds(self) -> int:
         """When it was appended, in Unix time of the clock of Redis."""
-        return int(self.position.id.split(b"-")[0])
+        return _time(self.position.id)[0]
+
+
+class Heard(NamedTuple):
+    """An announcement, and its id in Redis."""
+
+    id: bytes
+    announcement: Announcement
 
 
 class PoolReader:
@@ -59,6 +71,7 @@ class PoolReader:
         self._redis = redis
         self._pool = pool_key(model)
         self._stream = f"{self._pool}:events"
+        self._announcements = stream_key(model).encode()
 
     async def end(self) -> Position:
         """The position after which all entries are new."""
@@ -67,18 +80,58 @@ class PoolReader:
             return Position(id_, int(fields[b"n"]))
         return Position(b"0-0", None)
 
-    async def read(self, after: Position, block_ms: int) -> list[Entry]:
-        """Entries after a position, oldest first; waits for the first one up to `block_ms`."""
+    async def last_announcement(self) -> bytes:
+        """The id after which all announcements are new."""
+        newest = cast(Entries, await self._redis.xrevrange(self._announcements, count=1))
+        return newest[0][0] if newest else b"0-0"
+
+    async def read(self, after: Position, heard: bytes, block_ms: int) -> list[Entry | Heard]:
+        """What came after, in the order of time; waits for the first one up to `block_ms`.
+
+        Args:
+            after: position of the last event taken.
+            heard: id of the last announcement taken.
+            block_ms: milliseconds.
+        """
         streams = cast(
             list[tuple[bytes, Entries]],
-            await self._redis.xread({self._stream: after.id}, READ_AT_ONCE, block_ms),
+            await self._redis.xread(
+                {self._stream: after.id, self._announcements: heard}, READ_AT_ONCE, block_ms
+            ),
         )
-        return [_entry(id_, fields) for _, entries in streams for id_, fields in entries]
+        news: list[tuple[bytes, Entry | Heard]] = [
+            (id_, (_heard if stream == self._announcements else _entry)(id_, fields))
+            for stream, entries in streams
+            for id_, fields in entries
+        ]
+        if len(streams) > 1:
+            news.sort(key=lambda item: _time(item[0]))
+        return [item for _, item in news]
 
     async def workers(self) -> list[str]:
         """Ids of the workers that may be registered."""
         ids = cast(set[bytes], await self._redis.smembers(f"{self._pool}:workers"))
         return sorted(id_.decode() for id_ in ids)
+
+    async def scan(self, worker: str, epoch: int) -> AsyncIterator[list[PrefixHash]]:
+        """All hashes in the summary of a life of `worker`, in steps, some perhaps twice.
+
+        What is stored or removed meanwhile may be in it or not.
+        """
+        cursor = 0
+        while True:
+            cursor, members = await self._redis.sscan(
+                self._summary(worker, epoch), cursor, count=SCAN_AT_ONCE
+            )
+            yield unpack_hashes(b"".join(cast(list[bytes], members)))
+            if not cursor:
+                return
+
+    async def held(self, worker: str, epoch: int, hashes: Sequence[PrefixHash]) -> list[bool]:
+        """Of each of `hashes`, at least one, whether the summary of that life has it."""
+        members = [pack_hashes([name]) for name in hashes]
+        answers = await self._redis.smismember(self._summary(worker, epoch), members)
+        return [bool(answer) for answer in cast(list[int], answers)]
 
     async def record(self, worker: str) -> WorkerRecord | None:
         """All that Redis holds of `worker`, read at one instant; None when it is not registered."""
@@ -86,12 +139,15 @@ class PoolReader:
         while (epoch := cast(bytes | None, await self._redis.hget(key, "epoch"))) is not None:
             async with self._redis.pipeline(transaction=True) as transaction:
                 transaction.hgetall(key)
-                transaction.smembers(f"{self._pool}:summary:{worker}:{epoch.decode()}")
+                transaction.smembers(self._summary(worker, int(epoch)))
                 fields, hashes = await transaction.execute()
             # NOTE: another life may have registered after its epoch was read.
             if fields.get(b"epoch") == epoch:
                 return _record(fields, hashes)
         return None
+
+    def _summary(self, worker: str, epoch: int) -> str:
+        return f"{self._pool}:summary:{worker}:{epoch_digits(epoch)}"
 
 
 def _record(fields: Fields, hashes: set[bytes]) -> WorkerRecord:
@@ -103,6 +159,16 @@ def _record(fields: Fields, hashes: set[bytes]) -> WorkerRecord:
         load=Load.FromString(fields[b"load"]) if b"load" in fields else None,
         synced=fields[b"synced"] == b"1",
     )
+
+
+def _time(id_: bytes) -> tuple[int, int]:
+    """Unix time in milliseconds on the clock of Redis, and a count within that millisecond."""
+    milliseconds, _, count = id_.partition(b"-")
+    return int(milliseconds), int(count)
+
+
+def _heard(id_: bytes, fields: Fields) -> Heard:
+    return Heard(id_, Announcement.FromString(fields[b"announcement"]))
 
 
 def _entry(id_: bytes, fields: Fields) -> Entry:

@@ -8,7 +8,7 @@ import logging
 
 from radixgate.v1.sync_pb2 import Ack, Delta, Hello, Load, Report, Snapshot
 
-from gateway.summary.pool import Pool
+from gateway.summary.pool import SUMMARY, Pool
 from gateway.summary.sink import Outcome, Verdict
 
 logger = logging.getLogger(__name__)
@@ -104,6 +104,7 @@ class Session:
 
     def _resync(self, seq: int, why: str) -> Ack:
         logger.info("worker %s epoch %d: resync: %s", self._worker, self._epoch, why)
+        self._pool.mismatches[SUMMARY] += 1
         self._awaits_snapshot = True
         return self._ack(Ack.ACTION_RESYNC, seq, why)
 

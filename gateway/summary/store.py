@@ -52,7 +52,7 @@ class SummaryStore:
         common = (sources / "common.lua").read_text()
         self._scripts = {
             name: redis.register_script(common + (sources / f"{name}.lua").read_text())
-            for name in ("register", "apply", "load", "stage", "leave")
+            for name in ("register", "apply", "load", "stage", "leave", "doubt")
         }
 
     async def register(self, hello: Hello) -> Outcome:
@@ -117,6 +117,10 @@ class SummaryStore:
     async def leave(self, worker: str, epoch: int, *, departed: bool) -> Outcome:
         """As `SummarySink` says."""
         return await self._change("leave", worker, epoch, int(departed))
+
+    async def doubt(self, worker: str, epoch: int, why: str) -> Outcome:
+        """Say that the summary is not what its record says; the worker's next Load repairs it."""
+        return await self._change("doubt", worker, epoch, why)
 
     async def _change(
         self, script: str, worker: str, epoch: int, *args: bytes | str | int

@@ -1,8 +1,9 @@
-"""Follows the stream of one model pool, so that the mirror holds what Redis holds.
+"""Follows the streams of one model pool, so that the mirror holds what Redis holds.
 
 At the start, after each break, and when the stream shows that events are missing, it reads all of
 the pool again. It never drops what Redis does not have: a Redis that lost its memory is filled
-again by the workers, and a worker that is gone is dropped when its lease passes.
+again by the workers, and a worker that is gone is dropped when its lease passes. Announcements of
+reservations are passed on as they come: those that are missed are not worth reading again.
 """
 
 import asyncio
@@ -10,10 +11,11 @@ import logging
 import time
 from typing import Protocol
 
+from radixgate.v1.peer_pb2 import Announcement
 from redis.exceptions import RedisError
 
 from gateway.summary.events import Event, WorkerRecord
-from gateway.summary.reader import PoolReader, Position
+from gateway.summary.reader import Heard, PoolReader, Position
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +28,11 @@ class Follower(Protocol):
     def take(self, event: Event) -> bool:
         """Take the next event; False when its worker has to be restored."""
 
-    def restore(self, record: WorkerRecord) -> None:
+    async def restore(self, record: WorkerRecord) -> None:
         """Take all that Redis holds of a worker."""
+
+    def hear(self, announcement: Announcement) -> None:
+        """Take what a gateway, maybe this one, has announced."""
 
 
 class Tail:
@@ -47,6 +52,7 @@ class Tail:
         self._follower = follower
         self._block_ms = max(1, round(block * 1_000))
         self.position = Position(b"0-0", None)
+        self._heard = b"0-0"
         self.problem = ""
         self.lag = 0.0
         self.settled = asyncio.Event()
@@ -67,7 +73,11 @@ class Tail:
         await self._rebuild()
         self._reached()
         while True:
-            for entry in await self._reader.read(self.position, self._block_ms):
+            for entry in await self._reader.read(self.position, self._heard, self._block_ms):
+                if isinstance(entry, Heard):
+                    self._heard = entry.id
+                    self._follower.hear(entry.announcement)
+                    continue
                 if self.position.n is None or entry.position.n != self.position.n + 1:
                     logger.info("pool %s: events are missing, reading all of it", self._model)
                     return
@@ -79,6 +89,7 @@ class Tail:
     async def _rebuild(self) -> None:
         # NOTE: the position first, so that no event after what is read can be missed.
         position = await self._reader.end()
+        self._heard = await self._reader.last_announcement()
         for worker in await self._reader.workers():
             await self._restore(worker)
         self.position = position
@@ -86,7 +97,7 @@ class Tail:
     async def _restore(self, worker: str) -> None:
         record = await self._reader.record(worker)
         if record is not None:
-            self._follower.restore(record)
+            await self._follower.restore(record)
 
     def _reached(self) -> None:
         if self.problem:

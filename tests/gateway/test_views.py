@@ -31,6 +31,9 @@ def test_reasons() -> None:
     failed = views.reason([a], [b, c], PROMPT)
     assert failed.startswith(expected)
     assert failed.endswith("because requests failed there: b, c.")
+    later = estimate("a", 128, 40.0)
+    dearer = views.reason([later, b], [], PROMPT)
+    assert "19.0 ms more than b, which would compute 128 tokens again" in dearer
 
 
 def test_a_candidate_shows_all_that_decided() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from radixgate.prefix import PrefixHash
@@ -9,6 +10,7 @@ from radixgate.prefix import PrefixHash
 from gateway.route.reservations import Reservation, Reservations, Unreported
 
 LIFETIME, LIMIT = 10.0, 4
+STRIDE = 64
 BOUNDARIES = [PrefixHash(name) for name in range(8)]
 WORKERS = ["a", "b"]
 
@@ -24,15 +26,21 @@ class ReservationsMachine(RuleBasedStateMachine):
         self.live: list[Reservation] = []
         self.computing: list[Reservation] = []
         self.when_reported = dict.fromkeys(WORKERS, 0)
+        self.tokens: dict[Reservation, int] = {}
 
-    @rule(worker=st.sampled_from(WORKERS), tokens=st.integers(1, 99), length=st.integers(0, 8))
-    def reserve(self, worker: str, tokens: int, length: int) -> None:
+    @rule(worker=st.sampled_from(WORKERS), own=st.integers(1, STRIDE - 1), length=st.integers(0, 8))
+    def reserve(self, worker: str, own: int, length: int) -> None:
         self.now += 1
-        reservation = Reservation(worker, tokens, BOUNDARIES[:length], self.now)
+        reservation = Reservation(
+            worker, own + length * STRIDE, BOUNDARIES[:length], STRIDE, self.now
+        )
         self.reservations.reserve(reservation)
         self.made.append(reservation)
         unexpired = [live for live in self.live if self.now - live.made_at <= LIFETIME]
-        self.live = [*unexpired[-(LIMIT - 1) :], reservation]
+        others = unexpired[-(LIMIT - 1) :]
+        there = max((len(live.boundaries) for live in others if live.worker == worker), default=0)
+        self.tokens[reservation] = own + max(0, length - there) * STRIDE
+        self.live = [*others, reservation]
         self.computing.append(reservation)
 
     @rule(data=st.data())
@@ -73,7 +81,7 @@ class ReservationsMachine(RuleBasedStateMachine):
         expected: dict[str, int] = {}
         for worker in WORKERS:
             mine = [live for live in self.live if live.worker == worker]
-            unreported = [live.tokens for live in mine if live in self.computing]
+            unreported = [self.tokens[live] for live in mine if live in self.computing]
             assert self.reservations.tokens(worker) == sum(unreported)
             since = len(mine) - self.when_reported[worker]
             assert self.reservations.unreported(worker) == Unreported(since, sum(unreported))
@@ -89,12 +97,37 @@ TestReservations = ReservationsMachine.TestCase
 def test_a_burst_of_siblings_is_expected_where_the_first_went() -> None:
     reservations = Reservations(LIFETIME, LIMIT)
     shared: Sequence[PrefixHash] = BOUNDARIES[:3]
-    first = Reservation("a", 200, [*shared, PrefixHash(100)], 1.0)
-    second = Reservation("a", 200, [*shared, PrefixHash(101)], 2.0)
+    first = Reservation("a", 260, [*shared, PrefixHash(100)], STRIDE, 1.0)
+    second = Reservation("a", 260, [*shared, PrefixHash(101)], STRIDE, 2.0)
     reservations.reserve(first)
     reservations.reserve(second)
+    assert reservations.tokens("a") == 260 + (260 - 3 * STRIDE), "the prefix is computed once"
     reservations.release(first)
     assert reservations.expected.match([*shared, PrefixHash(102)]) == {"a": 3}
     assert len(reservations.expected) == 4
     reservations.release(second)
     assert len(reservations.expected) == 0
+
+
+PROMPT = [PrefixHash(name) for name in range(40)]
+HELD = st.dictionaries(st.sampled_from(WORKERS), st.integers(1, 40))
+# The worker, how much was held when it was reserved, and where the prompt leaves this one.
+RESERVED = st.tuples(st.sampled_from(WORKERS), st.integers(0, 40), st.integers(0, 40))
+
+
+@given(HELD, st.lists(RESERVED, max_size=6))
+def test_what_is_held_and_what_is_reserved_beyond_it_match_as_one(
+    held: dict[str, int], reserved: list[tuple[str, int, int]]
+) -> None:
+    reservations = Reservations(LIFETIME, limit=100)
+    expected = dict(held)
+    for worker, known, end in reserved:
+        # Its gateway knew less than is known here, or just as much.
+        start = min(known, expected.get(worker, 0))
+        other_tail = [PrefixHash(1000 + name) for name in range(3)]
+        boundaries = [*PROMPT[start:end], *other_tail]
+        reservations.reserve(Reservation(worker, 1, boundaries, STRIDE, 1.0))
+        if end > start:
+            expected[worker] = max(expected.get(worker, 0), end)
+    assert reservations.match(PROMPT, held) == expected
+    assert reservations.match([], {}) == {}

@@ -4,13 +4,16 @@ from collections.abc import Iterable
 
 import pytest
 from radixgate.namespace import Namespace
-from radixgate.prefix import pack_tokens
+from radixgate.prefix import pack_tokens, unpack_hashes
 from radixgate.v1.sync_pb2 import Load
 
 from gateway.fleet.trust import SyncState
 from gateway.fleet.worker import FleetWorker
+from gateway.route import cost
+from gateway.route.cost import COMPUTE_WEIGHT
 from gateway.route.router import Estimate, Prompt, Router
 from gateway.summary.events import Registration
+from gateway.summary.outbox import Outbox
 
 STRIDE = 64
 SEED = Namespace("f").seed()
@@ -38,7 +41,7 @@ def names(estimates: list[Estimate]) -> list[str]:
 
 @pytest.fixture
 def router() -> Router:
-    return Router(pick=lambda size: 0)
+    return Router(Outbox("here"))
 
 
 PROMPT = make_prompt(range(640))
@@ -52,9 +55,12 @@ def test_the_worker_that_holds_the_prefix_wins(router: Router) -> None:
     assert (other.worker.id, other.matched_tokens, other.terms.prefill_ms) == ("a", 0, 640)
 
 
-def test_a_hot_prefix_spills_when_waiting_costs_more_than_recomputing(router: Router) -> None:
+def test_a_hot_prefix_spills_when_waiting_costs_more_than_recomputing(
+    router: Router,
+) -> None:
     router.stored("b", PROMPT.boundaries)
-    busy = [make_worker("b", backlog_tokens=600), make_worker("b", backlog_tokens=680)]
+    # Of the 640 tokens that `a` would compute, each weighs 1.25; then there are 5 %.
+    busy = [make_worker("b", backlog_tokens=830), make_worker("b", backlog_tokens=850)]
     assert names(router.estimate(PROMPT, [A, busy[0]], 1.0)) == ["b", "a"]
     assert names(router.estimate(PROMPT, [A, busy[1]], 1.0)) == ["a", "b"]
 
@@ -85,15 +91,19 @@ def test_a_sibling_follows_before_the_first_report_and_a_stranger_does_not(route
     assert names(router.estimate(stranger, [A, busier], 1.2)) == ["b", "a"]
 
 
-def test_a_burst_of_siblings_stays_together_on_an_idle_fleet(router: Router) -> None:
-    head = range(4096)
-    siblings = [make_prompt(head, range(5000 + n, 5020 + n)) for n in range(0, 200, 20)]
-    chosen = []
-    for sibling in siblings:
-        best = router.estimate(sibling, [A, B], 1.0)[0]
+@pytest.mark.parametrize(("weight", "spread"), [(0.0, 6), (COMPUTE_WEIGHT, 1)])
+def test_a_burst_of_siblings_stays_together_on_an_idle_fleet(
+    router: Router, monkeypatch: pytest.MonkeyPatch, weight: float, spread: int
+) -> None:
+    monkeypatch.setattr(cost, "COMPUTE_WEIGHT", weight)
+    fleet = [make_worker(name) for name in "abcdefgh"]
+    chosen = set()
+    for own in range(5000, 5000 + 64 * 20, 20):
+        sibling = make_prompt(range(4096), range(own, own + 20))
+        best = router.estimate(sibling, fleet, 1.0)[0]
         router.reserve(sibling, best, 1.0)
-        chosen.append(best.worker.id)
-    assert set(chosen) == {"a"}
+        chosen.add(best.worker.id)
+    assert len(chosen) == spread
 
 
 def test_reserved_tokens_wait_until_reported_computed_released_or_lost(router: Router) -> None:
@@ -166,3 +176,73 @@ def test_another_namespace_matches_nothing(router: Router) -> None:
     router.stored("a", PROMPT.boundaries)
     foreign = Prompt(PROMPT.packed, STRIDE, Namespace("f", tenant="other").seed())
     assert router.estimate(foreign, [A], 1.0)[0].matched_tokens == 0
+
+
+def test_what_another_gateway_reserved_counts_as_if_it_were_reserved_here(router: Router) -> None:
+    other = Outbox("there")
+    there = Router(other)
+    # Both choose at the same time, so the other does not know either that a sibling is on its way.
+    siblings = [make_prompt(range(640), range(own, own + 10)) for own in (7000, 8000)]
+    for decides, sibling in zip((router, there), siblings, strict=True):
+        decides.reserve(sibling, decides.estimate(sibling, [A], 1.0)[0], 1.0)
+    announcement = other.take()
+    assert announcement is not None
+    router.heard(announcement, 1.0)
+
+    stranger = make_prompt(range(9000, 9100))
+    assert router.estimate(stranger, [A], 1.0)[0].terms.wait_ms == 650 + 10
+    router.reported("a")
+    assert router.estimate(stranger, [A], 1.0)[0].terms.wait_ms == 0
+    assert router.estimate(siblings[1], [A], 1.0)[0].expected_tokens == 640
+
+
+def test_a_reservation_ends_for_the_others_too(router: Router) -> None:
+    other = Outbox("there")
+    there = Router(other)
+    reservation = there.reserve(PROMPT, there.estimate(PROMPT, [A], 1.0)[0], 1.0)
+    for expected, end in ((640, lambda: there.release(reservation)), (0, lambda: None)):
+        announcement = other.take()
+        assert announcement is not None
+        router.heard(announcement, 2.0)
+        assert router.estimate(PROMPT, [A], 2.0)[0].expected_tokens == expected
+        end()
+
+
+def test_only_what_is_not_held_is_announced(router: Router) -> None:
+    outbox = Outbox("there")
+    there = Router(outbox)
+    for decides in (router, there):
+        decides.stored("a", PROMPT.boundaries[:7])
+    there.reserve(PROMPT, there.estimate(PROMPT, [A], 1.0)[0], 1.0)
+    announcement = outbox.take()
+    assert announcement is not None
+    (reserved,) = announcement.reserved
+    assert reserved.tokens == 192
+    assert unpack_hashes(reserved.boundaries) == PROMPT.boundaries[7:]
+    router.heard(announcement, 1.0)
+    (estimate,) = router.estimate(PROMPT, [A], 1.0)
+    assert (estimate.matched_tokens, estimate.expected_tokens) == (448, 640)
+
+
+def test_gateways_that_know_the_same_choose_the_same_and_spread_different_prompts() -> None:
+    fleet = [make_worker(name) for name in "abcdefgh"]
+    chosen = []
+    for first in range(0, 64_000, 640):
+        head = range(first, first + 64)
+        siblings = [make_prompt(head, range(own, own + 99)) for own in (70_000, 80_000)]
+        routers = [Router(Outbox(gateway)) for gateway in ("here", "there")]
+        (choice,) = {
+            decides.estimate(sibling, fleet, 1.0)[0].worker.id
+            for decides, sibling in zip(routers, siblings, strict=True)
+        }
+        chosen.append(choice)
+    assert set(chosen) == set("abcdefgh")
+    assert max(map(chosen.count, chosen)) < 30
+
+
+def test_after_all_is_heard_again_only_that_is_held(router: Router) -> None:
+    router.stored("a", PROMPT.boundaries)
+    router.cleared()
+    router.stored("b", PROMPT.boundaries[:3])
+    held = {each.worker.id: each.matched_tokens for each in router.estimate(PROMPT, [A, B], 1.0)}
+    assert held == {"a": 0, "b": 192}

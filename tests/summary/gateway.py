@@ -1,6 +1,8 @@
 """A gateway's half of KvSync on a real port, and a worker's half that keeps to the contract."""
 
 import asyncio
+import secrets
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,6 +12,7 @@ from radixgate.v1.sync_pb2 import Ack, Hello, Report
 from radixgate.v1.sync_pb2_grpc import KvSyncStub, add_KvSyncServicer_to_server
 
 from gateway.summary.events import Event, EventObserver, Registration
+from gateway.summary.outbox import Outboxes
 from gateway.summary.pool import Pools
 from gateway.summary.sync import Admit, KvSyncService
 from tests.summary import values
@@ -32,6 +35,7 @@ class GatewayHalf:
     pools: Pools
     service: KvSyncService
     log: EventLog
+    listeners: dict[str, SetListener]
 
     def held(self, model: str, worker: str) -> frozenset[int] | None:
         pool = self.pools.find(model)
@@ -52,14 +56,16 @@ async def gateway_half(
     observers: Sequence[EventObserver] = (),
 ) -> AsyncIterator[GatewayHalf]:
     log = EventLog()
-    pools = Pools(url, lease_ms, lambda _: SetListener(), [log, *observers])
+    outboxes = Outboxes(secrets.token_hex(8))
+    listeners: defaultdict[str, SetListener] = defaultdict(SetListener)
+    pools = Pools(url, lease_ms, listeners.__getitem__, outboxes.of, [log, *observers])
     service = KvSyncService(pools, admit)
     server = grpc.aio.server()
     add_KvSyncServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     discovery = asyncio.create_task(pools.run())
-    yield GatewayHalf(f"127.0.0.1:{port}", pools, service, log)
+    yield GatewayHalf(f"127.0.0.1:{port}", pools, service, log, listeners)
     discovery.cancel()
     await asyncio.gather(discovery, return_exceptions=True)
     await service.close()

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from radixgate.digest import SetDigest
 from radixgate.prefix import PrefixHash, pack_hashes
+from radixgate.v1.peer_pb2 import Announcement
 from radixgate.v1.sync_pb2 import Delta, Digest, Load, Removal, RemovalReason
 
 from gateway.summary.events import (
@@ -30,6 +31,7 @@ class SetListener:
 
     def __init__(self) -> None:
         self.held: dict[str, set[PrefixHash]] = {}
+        self.announcements: list[Announcement] = []
         self.evicted: set[PrefixHash] = set()
 
     def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
@@ -49,6 +51,12 @@ class SetListener:
 
     def forgotten(self, worker: str, held: dict[PrefixHash, None]) -> None:
         assert self.held.pop(worker, set()) == held.keys()
+
+    def cleared(self) -> None:
+        self.held.clear()
+
+    def heard(self, announcement: Announcement, now: float) -> None:
+        self.announcements.append(announcement)
 
 
 class Life:

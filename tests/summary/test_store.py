@@ -18,6 +18,7 @@ from radixgate.v1.sync_pb2 import Snapshot
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from gateway.summary.outbox import Outbox
 from gateway.summary.pool import Pool
 from gateway.summary.reader import PoolReader
 from gateway.summary.redis import connect, connect_to_follow
@@ -112,9 +113,10 @@ async def harness(valkey: Valkey) -> AsyncIterator[Harness]:
                 lease=LEASE_MS / 1_000,
                 block=0.5,
                 listener=listener,
+                outbox=Outbox(f"gateway {number}"),
                 observers=[],
             )
-            for listener in listeners
+            for number, listener in enumerate(listeners)
         ]
         tails = [asyncio.create_task(pool.tail.run()) for pool in pools]
         for pool in pools:

@@ -6,7 +6,7 @@ import itertools
 import grpc
 import grpc.aio
 import pytest
-from radixgate.prefix import pack_hashes, unpack_hashes
+from radixgate.prefix import pack_hashes
 from radixgate.v1.sync_pb2 import Ack, Delta, Report
 from radixgate.v1.sync_pb2_grpc import KvSyncStub
 
@@ -42,7 +42,7 @@ async def in_redis(url: str, worker: WorkerHalf) -> set[int]:
         members = await redis.smembers(
             f"{pool_key(hello.model)}:summary:{hello.worker}:{hello.epoch:020d}"
         )
-        return set(unpack_hashes(b"".join(members)))
+        return {int.from_bytes(member, "little") for member in members}
 
 
 async def redis_follows(url: str, worker: WorkerHalf) -> None:

@@ -83,6 +83,12 @@ local function change(command, key, hashes)
   return changed
 end
 
+-- An xor as the number it is, for people.
+local function hex(xor)
+  local low, high = struct.unpack('<I4I4', xor)
+  return string.format('%08x%08x', high, low)
+end
+
 -- `xor` with all of `hashes` folded in, 32 bits at a time.
 local function fold(xor, hashes)
   local low, high = struct.unpack('<I4I4', xor)

@@ -4,11 +4,20 @@ local seq, count, xor, load = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local refused = fence()
 if refused then return refused end
 
-local record = redis.call('HMGET', record_key, 'seq', 'count', 'xor')
-local synced = record[1] == seq and record[2] == count and record[3] == xor
-redis.call('HSET', record_key, 'load', load, 'synced', synced and '1' or '0')
+local record = redis.call('HMGET', record_key, 'seq', 'count', 'xor', 'doubt')
+local held = redis.call('SCARD', summary_key)
+local wrong = record[4]
+if not wrong and held ~= tonumber(record[2]) then
+  wrong = 'the set in Redis holds ' .. held .. ' hashes, its record says ' .. record[2]
+end
+if not wrong and (record[1] ~= seq or record[2] ~= count or record[3] ~= xor) then
+  wrong = 'the summary is at seq ' .. record[1] .. ' with ' .. record[2] .. ' hashes of xor '
+    .. hex(record[3]) .. ', the worker at seq ' .. seq .. ' with ' .. count .. ' of xor ' .. hex(xor)
+end
+
+local synced = wrong and '0' or '1'
+redis.call('HSET', record_key, 'load', load, 'synced', synced)
 renew_lease()
-publish('loaded', 'load', load, 'synced', synced and '1' or '0')
-if synced then return done() end
-return resync('the summary is at seq ' .. record[1] .. ' with ' .. record[2]
-  .. ' hashes, the worker at seq ' .. seq .. ' with ' .. count)
+publish('loaded', 'load', load, 'synced', synced)
+if wrong then return resync(wrong) end
+return done()

@@ -29,6 +29,7 @@ if count ~= claimed_count or xor ~= claimed_xor then
   redis.call('UNLINK', staging_key)
   return resync('the digest of the snapshot of seq ' .. seq .. ' is not what it says')
 end
+redis.call('HDEL', record_key, 'doubt')
 redis.call('UNLINK', summary_key)
 if count > 0 then redis.call('RENAME', staging_key, summary_key) end
 redis.call('HSET', record_key, 'seq', seq, 'count', count, 'xor', xor)
