@@ -53,13 +53,18 @@ class Prompt:
         """Hashes of its boundaries, shortest first; made when they are asked for."""
         return BoundaryHashes(self.packed, self.stride, self.seed)
 
+    @cached_property
+    def _beginning(self) -> int:
+        """Of its first stride: equal for siblings."""
+        view = memoryview(self.packed)[: self.stride * TOKEN_BYTES]
+        return xxhash.xxh3_64_intdigest(view, self.seed)
+
     def affinity(self, worker: str) -> int:
         """How much `worker` is preferred among equals: the same for all siblings, everywhere.
 
         Prompts that begin differently prefer different workers (rendezvous hashing).
         """
-        beginning = self.packed[: self.stride * TOKEN_BYTES]
-        return xxhash.xxh3_64_intdigest(beginning + worker.encode(), self.seed)
+        return xxhash.xxh3_64_intdigest(worker.encode(), self._beginning)
 
 
 class Estimate(NamedTuple):
