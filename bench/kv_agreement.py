@@ -3,17 +3,21 @@
     python -m bench.kv_agreement [FORMAT[,LAYERS:FORMAT] ...]
 
 Each of 40 short prompts gets up to 32 greedy tokens. One early difference changes all that follows,
-so there are two figures: how many answers are equal from the first token to the last, and, when the
-answers of `none` are read in the other format, how many of their tokens it would have chosen too.
-Prints JSON.
+so there are three figures: how many answers are equal from the first token to the last; how many
+of all their tokens come before the first difference; and, when the answers of `none` are read in
+the other format, how many of their tokens it would have chosen too. How close the choices of `none`
+were is told as well, in logits from the first choice to the second. Prints JSON.
 """
 
 import json
 import sys
+from itertools import chain
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoTokenizer
 
 from worker.attention.base import PagedBatch
@@ -42,6 +46,10 @@ class Reader:
 
     def choices(self, texts: Texts, read: list[int], last: list[int]) -> Texts:
         """Read on in `texts`, of which `read` tokens are; what would follow the `last` tokens."""
+        return [logits.argmax(dim=-1).tolist() for logits in self.logits(texts, read, last)]
+
+    def logits(self, texts: Texts, read: list[int], last: list[int]) -> tuple[Tensor, ...]:
+        """As `choices`, the logits [last, vocab] of each."""
         rest = [text[start:] for text, start in zip(texts, read, strict=True)]
         spans = [torch.arange(start, len(text)) for text, start in zip(texts, read, strict=True)]
         slots = [
@@ -60,8 +68,7 @@ class Reader:
                 [torch.arange(end - count, end) for end, count in zip(ends, last, strict=True)]
             ),
         )
-        chosen = self._model.forward(batch, self._kv).argmax(dim=-1)
-        return [part.tolist() for part in torch.split(chosen, last)]
+        return torch.split(self._model.forward(batch, self._kv), last)
 
 
 def answers(reader: Reader, prompts: Texts, ends: frozenset[int]) -> Texts:
@@ -75,15 +82,22 @@ def answers(reader: Reader, prompts: Texts, ends: frozenset[int]) -> Texts:
     return [_until(text[len(prompt) :], ends) for text, prompt in zip(texts, prompts, strict=True)]
 
 
-def same_choices(reader: Reader, prompts: Texts, given: Texts) -> int:
-    """How many of all tokens of the answers `given` the reader would have chosen too."""
+def follow(reader: Reader, prompts: Texts, given: Texts) -> tuple[Tensor, ...]:
+    """The logits [tokens, vocab] by which each of the answers `given` would be chosen."""
     texts = [[*prompt, *answer[:-1]] for prompt, answer in zip(prompts, given, strict=True)]
-    chosen = reader.choices(texts, [0] * len(texts), [len(answer) for answer in given])
-    return sum(
-        ours == theirs
-        for choices, answer in zip(chosen, given, strict=True)
-        for ours, theirs in zip(choices, answer, strict=True)
-    )
+    return reader.logits(texts, [0] * len(texts), [len(answer) for answer in given])
+
+
+def leads(reader: Reader, prompts: Texts, given: Texts) -> list[float]:
+    """By how much the closest choice of each answer was ahead of the next best, least first."""
+    tops = (logits.topk(2).values for logits in follow(reader, prompts, given))
+    return sorted(float((top[:, 0] - top[:, 1]).min()) for top in tops)
+
+
+def same_start(ours: list[int], theirs: list[int]) -> int:
+    """Tokens before the first difference."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
 
 
 def agreement(model: PagedModel, kv_format: KVFormat, prompts: Texts, expected: Texts) -> Any:
@@ -92,9 +106,12 @@ def agreement(model: PagedModel, kv_format: KVFormat, prompts: Texts, expected: 
     own = answers(reader, prompts, model.spec.eos_token_ids)
     differing = [at for at, answer in enumerate(own) if answer != expected[at]]
     tokens = sum(len(answer) for answer in expected)
+    chosen = torch.cat(follow(reader, prompts, expected)).argmax(dim=-1).tolist()
+    equal = sum(map(eq, chosen, chain.from_iterable(expected)))
     return {
         "equal_answers": len(prompts) - len(differing),
-        "equal_next_tokens": same_choices(reader, prompts, expected) / tokens,
+        "equal_tokens": sum(map(same_start, own, expected)) / tokens,
+        "equal_next_tokens": equal / tokens,
         "differing_answers": differing,
     }
 
@@ -126,6 +143,7 @@ def main() -> None:
         "model": directory.name,
         "prompts": len(prompts),
         "most_new_tokens": NEW_TOKENS,
+        "closest_choices_of_none": leads(exact, prompts, expected),
         "formats": {
             name: compare(model, each, prompts, expected) for name, each in formats.items()
         },

@@ -195,8 +195,7 @@ def test_int4_packs_the_halves_of_a_row_into_bytes() -> None:
     codes = torch.arange(64) % 16
     memory.write(torch.tensor([BLOCK + 2]), codes.float().expand(1, HEADS, 64))
     assert memory.packed[1, 1, 2].tolist() == [17 * (byte % 16) for byte in range(32)]
-    assert memory.scales[1, 1, 2].tolist() == [1, 1]
-    assert memory.minima[1, 1, 2].tolist() == [0, 0]
+    assert memory.ranges[1, 1, 2].tolist() == [[0, 1], [0, 1]]
 
 
 def test_int4_refuses_an_odd_head_dim() -> None:

@@ -160,6 +160,6 @@ def memory_of(rows: Rows) -> memory.Memory:
         case Fp8Rows():
             return memory.Fp8(rows.steps.view(torch.uint8).numpy(), rows.scales.numpy())
         case Int4Rows():
-            scales, minima = rows.scales.view(torch.uint16), rows.minima.view(torch.uint16)
-            return memory.Int4(rows.packed.numpy(), scales.numpy(), minima.numpy(), rows.run)
+            ranges = rows.ranges.view(torch.int32).squeeze(-1)
+            return memory.Int4(rows.packed.numpy(), ranges.numpy(), rows.run)
     raise TypeError(f"there is no compiled attention over {type(rows).__name__}")

@@ -20,12 +20,11 @@ _WARPS = {FEW_ROWS: 2, MANY_ROWS: 4}
 
 
 class Memory(NamedTuple):
-    """The tensors of `Rows` for the kernels; `data` stands for those that a format lacks."""
+    """The tensors of `Rows` for the kernels; `data` stands for scales that a format lacks."""
 
     kind: str
     data: Tensor
     scales: Tensor
-    minima: Tensor
     run: int = 1
 
 
@@ -156,10 +155,8 @@ def _launch(
         batch.context_lengths,
         keys.data,
         keys.scales,
-        keys.minima,
         values.data,
         values.scales,
-        values.minima,
         scale * _LOG2_E,
         BLOCK_SIZE=block_size,
         RUN=max(keys.run, values.run),
@@ -179,15 +176,15 @@ def _launch(
 def _memory(rows: Rows) -> Memory:
     match rows:
         case NoneRows():
-            return Memory("none", rows.elements, rows.elements, rows.elements)
+            return Memory("none", rows.elements, rows.elements)
         case Int8Rows():
-            return Memory("int8", rows.steps, rows.scales, rows.scales)
+            return Memory("int8", rows.steps, rows.scales)
         case Fp8Rows():
             known = _has_fp8(rows.steps.device)
             steps = rows.steps if known else rows.steps.view(torch.uint8)
-            return Memory("fp8", steps, rows.scales, rows.scales)
+            return Memory("fp8", steps, rows.scales)
         case Int4Rows():
-            return Memory("int4", rows.packed, rows.scales, rows.minima, rows.group)
+            return Memory("int4", rows.packed, rows.ranges, rows.group)
     raise TypeError(f"there is no Triton attention over {type(rows).__name__}")
 
 

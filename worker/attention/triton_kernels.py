@@ -19,7 +19,7 @@ _COLUMNS: tl.constexpr = tl.constexpr(6)
 @triton.jit
 def attend(
     queries, output, parts, tops, totals, tasks, tables, table_width, query_starts, contexts,
-    key_data, key_scales, key_minima, value_data, value_scales, value_minima, scale,
+    key_data, key_scales, value_data, value_scales, scale,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, RUN: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr,
     TILE: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr,
@@ -38,11 +38,9 @@ def attend(
         query_starts: [S + 1] int64.
         contexts: [S] int64.
         key_data: elements, steps or packed codes.
-        key_scales: of rows or of runs, if the format has them.
-        key_minima: of runs, if the format has them.
+        key_scales: of rows, or the ranges of `int4`, if the format has them.
         value_data: as for the keys.
         value_scales: as for the keys.
-        value_minima: as for the keys.
         scale: of the logits, for base 2.
         KV_HEADS: of the model.
         GROUP: query heads of each.
@@ -85,7 +83,7 @@ def attend(
         )
         slot = (block * KV_HEADS + head) * BLOCK_SIZE + context % BLOCK_SIZE
 
-        keys = _load(key_data, key_scales, key_minima, slot, there, DIM, WIDTH, RUN, PIECE, KEYS)
+        keys = _load(key_data, key_scales, slot, there, DIM, WIDTH, RUN, PIECE, KEYS)
         logits = tl.dot(query, tl.trans(keys.to(query.dtype)), input_precision="ieee") * scale
         if KEYS == "int8" or KEYS == "fp8":
             logits *= _row_scales(key_scales, slot, there)[None, :]
@@ -98,9 +96,7 @@ def attend(
         total = total * shrink + tl.sum(weights, 1)
         top = higher
 
-        values = _load(
-            value_data, value_scales, value_minima, slot, there, DIM, WIDTH, RUN, PIECE, VALUES
-        )
+        values = _load(value_data, value_scales, slot, there, DIM, WIDTH, RUN, PIECE, VALUES)
         if VALUES == "int8" or VALUES == "fp8":
             weights *= _row_scales(value_scales, slot, there)[None, :]
         attended = attended * shrink[:, None] + tl.dot(
@@ -174,13 +170,13 @@ def _columns(DIM: tl.constexpr, WIDTH: tl.constexpr, FORMAT: tl.constexpr):
 
 @triton.jit
 def _load(
-    data, scales, minima, slot, there,
+    data, scales, slot, there,
     DIM: tl.constexpr, WIDTH: tl.constexpr, RUN: tl.constexpr, PIECE: tl.constexpr,
     FORMAT: tl.constexpr,
 ):  # fmt: skip
     """A tile [TILE, WIDTH], rows yet to be multiplied by their scales; zeros where nothing is."""
     if FORMAT == "int4":
-        tile = _load_int4(data, scales, minima, slot, there, DIM, WIDTH, RUN, PIECE)
+        tile = _load_int4(data, scales, slot, there, DIM, WIDTH, RUN, PIECE)
     else:
         columns = tl.arange(0, WIDTH)
         mask = there[:, None] & (columns < DIM)[None, :]
@@ -192,7 +188,7 @@ def _load(
 
 @triton.jit
 def _load_int4(
-    data, scales, minima, slot, there,
+    data, ranges, slot, there,
     DIM: tl.constexpr, WIDTH: tl.constexpr, RUN: tl.constexpr, PIECE: tl.constexpr,
 ):  # fmt: skip
     # NOTE: a run of elements may lie across the halves; pieces of PIECE elements do not.
@@ -207,9 +203,9 @@ def _load_int4(
     column = tl.arange(0, WIDTH // PIECE) * PIECE
     run = (column // HALF * (DIM // 2) + column % HALF) // RUN
     mask = there[:, None] & (column % HALF < DIM // 2)[None, :]
-    place = slot[:, None] * (DIM // RUN) + run[None, :]
-    factors = tl.load(scales + place, mask=mask, other=0).to(tl.float32)
-    lowest = tl.load(minima + place, mask=mask, other=0).to(tl.float32)
+    place = 2 * (slot[:, None] * (DIM // RUN) + run[None, :])
+    lowest = tl.load(ranges + place, mask=mask, other=0).to(tl.float32)
+    factors = tl.load(ranges + place + 1, mask=mask, other=0).to(tl.float32)
     return tl.reshape(pieces * factors[:, :, None] + lowest[:, :, None], (TILE, WIDTH))
 
 

@@ -9,10 +9,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from worker.kernels.simd import FLOAT, INT, INTS, LANES, VECTOR, splatted, vector
+from worker.kernels.simd import FLOAT, INT, INTS, LANES, VECTOR, fused, splatted, vector
 
 # A line of the cache.
 _LINE_BITS = 64 * 8
+
+# What 4 bits can say.
+_CODES = 16
 
 # How LLVM says into which cache something is fetched.
 _L1, _L2 = 3, 2
@@ -94,16 +97,23 @@ def load_fp8(typing, array, index):  # noqa: ARG001
 
 
 @intrinsic
-def load_nibbles(typing, array, index):  # noqa: ARG001
-    """The low halves of the bytes of a uint8 `array` from `index` on, and their high halves."""
+def load_int4(typing, packed, index, ranges, low, high):  # noqa: ARG001
+    """The elements whose codes are in the low halves of the bytes from `index` on, and in the high.
+
+    Their groups have the ranges at `low` and at `high`, see `memory.Int4`.
+    """
 
     def generate(context, builder, signature, arguments):
-        both = builder.zext(_load(context, builder, signature, arguments), INTS)
-        low = builder.sitofp(builder.and_(both, INTS([15] * LANES)), VECTOR)
-        high = builder.sitofp(builder.lshr(both, INTS([4] * LANES)), VECTOR)
-        return context.make_tuple(builder, signature.return_type, (low, high))
+        codes = builder.zext(_load(context, builder, signature, arguments[:2]), INTS)
+        rest = builder.lshr(codes, INTS([4] * LANES))
+        elements = []
+        for half, group in zip((codes, rest), arguments[3:], strict=True):
+            place = pointer(context, builder, signature.args[2], arguments[2], group)
+            elements.append(_decoded(builder, half, splatted(builder, builder.load(place))))
+        return context.make_tuple(builder, signature.return_type, elements)
 
-    return types.UniTuple(vector, 2)(array, types.intp), generate
+    pair = types.UniTuple(vector, 2)
+    return pair(packed, types.intp, ranges, types.intp, types.intp), generate
 
 
 @intrinsic
@@ -113,21 +123,6 @@ def spread(typing, array, index):  # noqa: ARG001
     def generate(context, builder, signature, arguments):
         number = builder.load(pointer(context, builder, signature.args[0], *arguments))
         return splatted(builder, number)
-
-    return vector(array, types.intp), generate
-
-
-@intrinsic
-def spread_bfloat16(typing, array, index):  # noqa: ARG001
-    """A vector of the one bfloat16 alone whose bits are in a uint16 `array` at `index`."""
-
-    def generate(context, builder, signature, arguments):
-        bits = builder.load(pointer(context, builder, signature.args[0], *arguments))
-        halves = ir.VectorType(bits.type, 2 * LANES)
-        one = builder.insert_element(ir.Constant(halves, ir.Undefined), bits, INT(0))
-        zeros = ir.Constant(ir.VectorType(INT, 2 * LANES), [0] * 2 * LANES)
-        words = builder.bitcast(builder.shuffle_vector(one, one, zeros), INTS)
-        return builder.bitcast(builder.shl(words, INTS([16] * LANES)), VECTOR)
 
     return vector(array, types.intp), generate
 
@@ -199,6 +194,22 @@ def prefetch_l2(typing, array, index):  # noqa: ARG001
 def pointer(context, builder, kind, array, index):
     """To the element at `index` of an array of a `kind`, for an intrinsic's code."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
+
+
+def _decoded(builder, codes, ranges):
+    """What the last 4 bits of each of `codes` mean in each of `ranges`."""
+    scale = builder.bitcast(builder.and_(ranges, INTS([0xFFFF0000] * LANES)), VECTOR)
+    least = builder.bitcast(builder.shl(ranges, INTS([16] * LANES)), VECTOR)
+    if LANES == _CODES:
+        # All that codes can say fits into a register, which is made once for a group.
+        every = VECTOR([float(code) for code in range(_CODES)])
+        table = fused(builder, every, scale, least)
+        kind = ir.FunctionType(VECTOR, [VECTOR, INTS])
+        name = "llvm.x86.avx512.permvar.sf.512"
+        look_up = cgutils.get_or_insert_function(builder.module, kind, name)
+        return builder.call(look_up, [table, codes])
+    codes = builder.and_(codes, INTS([_CODES - 1] * LANES))
+    return fused(builder, builder.sitofp(codes, VECTOR), scale, least)
 
 
 def _halving():

@@ -49,11 +49,14 @@ class Fp8(NamedTuple):
 
 
 class Int4(NamedTuple):
-    """Of `Int4Rows`, scales and minima as the bits of their bfloat16; `run` as in `Int8`."""
+    """Of `Int4Rows`; `run` as in `Int8`.
+
+    `ranges` is [num_blocks, kv_heads, block_size, groups]; the low half of each is the bits of a
+    minimum, the high one those of a scale.
+    """
 
     packed: NDArray[np.uint8]
-    scales: NDArray[np.uint16]
-    minima: NDArray[np.uint16]
+    ranges: NDArray[np.int32]
     run: int
 
 
@@ -114,8 +117,8 @@ def _fp8_at(memory, addresses):
 
 
 def _int4_at(memory, addresses):
-    packed, scales = access.at(memory.packed, addresses[0]), access.at(memory.scales, addresses[1])
-    return Int4(packed, scales, access.at(memory.minima, addresses[2]), memory.run)
+    packed, ranges = access.at(memory.packed, addresses[0]), access.at(memory.ranges, addresses[1])
+    return Int4(packed, ranges, memory.run)
 
 
 def _leave(memory, row):
@@ -189,20 +192,19 @@ def _fp8_bits(number):
 
 
 def _store_int4(memory, block, head, offset, row):
-    half, groups = len(row) // 2, memory.scales.shape[3]
+    half, groups = len(row) // 2, memory.ranges.shape[3]
     size = len(row) // groups
     codes = np.empty(len(row), np.int32)
     for g in range(groups):
         elements = row[g * size : (g + 1) * size]
         least, most = _ends(elements)
         minimum = _at_most(least)
-        base = bfloat16(minimum)
+        base = _bfloat16(minimum)
         # Where the least is infinite, so is its distance from itself: NaN.
         distance = most - base + (least - least)
         scale = _at_most(-distance / _INT4_LARGEST) ^ 0x8000
-        memory.scales[block, head, offset, g] = scale
-        memory.minima[block, head, offset, g] = minimum
-        _codes(elements, base, bfloat16(scale), codes[g * size : (g + 1) * size])
+        memory.ranges[block, head, offset, g] = np.int32(scale << 16 | minimum)
+        _codes(elements, base, _bfloat16(scale), codes[g * size : (g + 1) * size])
     out = memory.packed[block, head, offset]
     low, high = codes[:half], codes[half:]
     for i in range(half):
@@ -246,8 +248,14 @@ def _at_most(number):
 
 
 @_compiled
-def bfloat16(bits):
-    """A bfloat16, given as its bits."""
+def range_of(bits):
+    """The scale and the minimum that an element of `Int4.ranges` says."""
+    return _bfloat16(bits >> 16), _bfloat16(bits)
+
+
+@_compiled
+def _bfloat16(bits):
+    """Of its bits, which are the last 16."""
     return _of_bits(np.int32(bits) << 16)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 
-from worker.kernels import access, simd
-from worker.kernels.memory import Elements, Fp8, Int4, Int8, bfloat16
+from worker.kernels import access
+from worker.kernels.memory import Elements, Fp8, Int4, Int8, range_of
 
 # Elements of a group of int4, where head_dim has whole ones in each half.
 CHUNK = 32
@@ -79,18 +79,9 @@ def _pair_fp8(memory, place, chunk, i):
 
 
 def _pair_int4(memory, place, chunk, i):
-    half, groups = memory.packed.shape[3], memory.scales.shape[3]
-    low, high = access.load_nibbles(memory.packed, place * half + chunk * CHUNK + i)
-    a = place * groups + chunk
-    b = a + groups // 2
-    return (
-        simd.fma(
-            low, access.spread_bfloat16(memory.scales, a), access.spread_bfloat16(memory.minima, a)
-        ),
-        simd.fma(
-            high, access.spread_bfloat16(memory.scales, b), access.spread_bfloat16(memory.minima, b)
-        ),
-    )
+    half, groups = memory.packed.shape[3], memory.ranges.shape[3]
+    start, group = place * half + chunk * CHUNK + i, place * groups + chunk
+    return access.load_int4(memory.packed, start, memory.ranges, group, group + groups // 2)
 
 
 def _one(memory, place):
@@ -120,10 +111,11 @@ def _prefetch_scaled(memory, place, token):
 
 
 def _prefetch_int4(memory, place, token):
-    _prefetch_row(memory.packed, place)
+    # Two short rows share a line.
+    if token & 1 == 0 or 2 * memory.packed.shape[3] > access.line(memory.packed):
+        _prefetch_row(memory.packed, place)
     if token & 3 == 0:
-        access.prefetch_l2(memory.scales, place * memory.scales.shape[3])
-        access.prefetch_l2(memory.minima, place * memory.scales.shape[3])
+        access.prefetch_l2(memory.ranges, place * memory.ranges.shape[3])
 
 
 @overload(unpack, jit_options=_INLINE)
@@ -152,7 +144,7 @@ def _unpack_fp8(memory, place, out):
 
 
 def _unpack_int4(memory, place, out):
-    half, groups = len(out) // 2, memory.scales.shape[3]
+    half, groups = len(out) // 2, memory.ranges.shape[3]
     size = len(out) // groups
     low, high = out[:half], out[half:]
     for i in range(half):
@@ -160,8 +152,7 @@ def _unpack_int4(memory, place, out):
         low[i] = np.int32(both & 15)
         high[i] = np.int32(both >> 4)
     for g in range(groups):
-        factor = bfloat16(access.element(memory.scales, place * groups + g))
-        least = bfloat16(access.element(memory.minima, place * groups + g))
+        factor, least = range_of(access.element(memory.ranges, place * groups + g))
         elements = out[g * size : (g + 1) * size]
         for i in range(size):
             elements[i] = elements[i] * factor + least

@@ -61,7 +61,11 @@ def splat(typing, number):  # noqa: ARG001
 @intrinsic
 def fma(typing, a, b, c):  # noqa: ARG001
     """A * b + c."""
-    return vector(vector, vector, vector), _operation("llvm.fma", 3)
+
+    def generate(context, builder, signature, arguments):  # noqa: ARG001
+        return fused(builder, *arguments)
+
+    return vector(vector, vector, vector), generate
 
 
 @intrinsic
@@ -114,9 +118,7 @@ def first(typing, count, a, b):  # noqa: ARG001
     """The first `count` elements of `a`, which may be none or all, then those of `b`."""
 
     def generate(context, builder, signature, arguments):  # noqa: ARG001
-        count = builder.trunc(arguments[0], INT)
-        one = builder.insert_element(ir.Constant(INTS, ir.Undefined), count, INT(0))
-        counts = builder.shuffle_vector(one, one, INTS([0] * LANES))
+        counts = splatted(builder, builder.trunc(arguments[0], INT))
         taken = builder.icmp_signed("<", INTS(list(range(LANES))), counts)
         return builder.select(taken, *arguments[1:])
 
@@ -179,24 +181,22 @@ def _larger(builder, a, b):
 
 
 def splatted(builder, number):
-    """A vector of a number alone, for an intrinsic's code."""
-    one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), number, INT(0))
+    """A vector of a number alone, float32 or int32, for an intrinsic's code."""
+    kind = ir.VectorType(number.type, LANES)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, INT(0))
     return builder.shuffle_vector(one, one, ir.Constant(INTS, [0] * LANES))
+
+
+def fused(builder, a, b, c):
+    """A * b + c of vectors, for an intrinsic's code."""
+    kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32"), [a, b, c]
+    )
 
 
 def _elementwise(operation):
     def generate(context, builder, signature, arguments):  # noqa: ARG001
         return getattr(builder, operation)(*arguments)
-
-    return generate
-
-
-def _operation(name, count):
-    """Code for the intrinsic `name` of LLVM over `count` vectors."""
-
-    def generate(context, builder, signature, arguments):  # noqa: ARG001
-        kind = ir.FunctionType(VECTOR, [VECTOR] * count)
-        function = cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{LANES}f32")
-        return builder.call(function, arguments)
 
     return generate

@@ -29,8 +29,8 @@ class Int4Rows(Rows):
         group: elements of a group: 32, or the largest power of two below it that divides head_dim.
         packed: [num_blocks, kv_heads, block_size, head_dim / 2] uint8; byte i has the code of
             element i in its low half and that of element i + head_dim / 2 in its high half.
-        scales: [num_blocks, kv_heads, block_size, head_dim / group] bfloat16.
-        minima: like `scales`.
+        ranges: [num_blocks, kv_heads, block_size, head_dim / group, 2] bfloat16; the minimum and
+            the scale of each group, side by side, for they are read together.
     """
 
     def __init__(
@@ -43,15 +43,13 @@ class Int4Rows(Rows):
                 f"{shape.head_dim}"
             )
         self.group = gcd(shape.head_dim, _MOST_IN_GROUP)
-        groups = shape.head_dim // self.group
         self.packed = self._allocate(shape.head_dim // 2, dtype=torch.uint8)
-        self.scales = self._allocate(groups, dtype=torch.bfloat16)
-        self.minima = self._allocate(groups, dtype=torch.bfloat16)
+        self.ranges = self._allocate(shape.head_dim // self.group, 2, dtype=torch.bfloat16)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """See `Rows.tensors`."""
-        return self.packed, self.scales, self.minima
+        return self.packed, self.ranges
 
     def _store(self, slots: Tensor, rows: Tensor) -> None:
         groups = torch.unflatten(rows.float(), -1, (-1, self.group))
@@ -63,14 +61,12 @@ class Int4Rows(Rows):
         codes = (offsets / divisors).round().clamp(0, _LARGEST_CODE).to(torch.uint8)
         low, high = codes.flatten(-2).chunk(2, dim=-1)
         self._put(self.packed, slots, low | high << 4)
-        self._put(self.scales, slots, scales)
-        self._put(self.minima, slots, minima)
+        self._put(self.ranges, slots, torch.stack((minima, scales), dim=-1))
 
     def gather(self, blocks: Tensor, length: int) -> Tensor:
         """See `Rows.gather`."""
         packed = self._take(self.packed, blocks, length)
-        scales = self._take(self.scales, blocks, length).float().unsqueeze(-1)
-        minima = self._take(self.minima, blocks, length).float().unsqueeze(-1)
+        minima, scales = self._take(self.ranges, blocks, length).float().chunk(2, dim=-1)
         codes = torch.cat((packed & 15, packed >> 4), dim=-1)
         groups = torch.unflatten(codes, -1, (-1, self.group)) * scales + minima
         return groups.flatten(-2).to(self.dtype)
