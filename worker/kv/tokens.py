@@ -2,10 +2,10 @@
 
 from radixgate.namespace import Namespace, NamespaceSeed
 from radixgate.prefix import (
+    MAX_TOKEN_ID,
     TOKEN_BYTES,
     PrefixHash,
     PrefixHasher,
-    pack_tokens,
     unpack_tokens,
 )
 
@@ -44,7 +44,11 @@ class Tokens:
         Raises:
             ValueError: it is outside [0, 2**32).
         """
-        self.extend(pack_tokens((token,)))
+        try:
+            packed = token.to_bytes(TOKEN_BYTES, "little")
+        except OverflowError as error:
+            raise ValueError(f"token id {token} is outside [0, {MAX_TOKEN_ID}]") from error
+        self._add(packed)
 
     def extend(self, packed: bytes) -> None:
         """Add token ids that are packed as little-endian uint32.
@@ -54,6 +58,14 @@ class Tokens:
         """
         if len(packed) % TOKEN_BYTES:
             raise ValueError(f"token ids: {len(packed)} bytes is not a multiple of {TOKEN_BYTES}")
+        self._add(packed)
+
+    def ids(self, start: int = 0, stop: int | None = None) -> list[int]:
+        """The token ids at positions [start, stop), to the end when `stop` is None."""
+        last = None if stop is None else stop * TOKEN_BYTES
+        return unpack_tokens(self.packed[start * TOKEN_BYTES : last])
+
+    def _add(self, packed: bytes) -> None:
         self.packed += packed
         hashed = len(self.hashes) * self._stride_bytes
         if len(self.packed) - hashed >= self._stride_bytes:
@@ -61,8 +73,3 @@ class Tokens:
             passed = bytes(self.packed[hashed:whole])
             self.hashes += self._hasher.update(passed)
             self.contents += self._content_hasher.update(passed)
-
-    def ids(self, start: int = 0, stop: int | None = None) -> list[int]:
-        """The token ids at positions [start, stop), to the end when `stop` is None."""
-        last = None if stop is None else stop * TOKEN_BYTES
-        return unpack_tokens(self.packed[start * TOKEN_BYTES : last])
