@@ -31,6 +31,7 @@ from gateway.route.weights import parse_weights
 from gateway.serve.choose import Chooser
 from gateway.serve.collector import StateCollector
 from gateway.serve.dispatch import Dispatcher
+from gateway.serve.lookaside import Lookaside
 from gateway.serve.metrics import Metrics
 from gateway.serve.models import Models
 from gateway.serve.pins import Pins
@@ -154,7 +155,8 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     fleet = Fleet(config.lease_ms / 1000, clock)
     channels = Channels()
     stack.push_async_callback(channels.close)
-    outboxes = Outboxes(secrets.token_hex(8))
+    name = secrets.token_hex(8)
+    outboxes = Outboxes(name)
     routers = Routers(outboxes.of)
     admission = Admission(fleet, channels, recompute_text)
     stack.push_async_callback(admission.close)
@@ -170,7 +172,25 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     models = Models(fleet, lambda: [pool.model for pool in pools])
     queues = Queues(queue_config, models, Pool(room, chooser.estimates), metrics, clock)
     observers: list[EventObserver] = [fleet, routers, admission, queues]
-    pools = Pools(redis_url, config.lease_ms, routers.of, outboxes.of, observers)
+    lookaside = Lookaside(
+        name,
+        fleet=fleet,
+        chooser=chooser,
+        router_of=routers.of,
+        queues=queues,
+        breakers=breakers,
+        metrics=metrics,
+        find_pool=lambda model: pools.find(model),  # noqa: PLW0108 (pools come after)
+        clock=clock,
+    )
+    pools = Pools(
+        redis_url,
+        config.lease_ms,
+        listener_for=routers.of,
+        outbox_of=outboxes.of,
+        finished=lookaside.heard,
+        observers=observers,
+    )
     stack.push_async_callback(pools.close)
 
     codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
@@ -192,6 +212,7 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         queues=queues,
         chooser=chooser,
         dispatcher=dispatcher,
+        lookaside=lookaside,
         pins=Pins(fleet, chooser, channels),
         metrics=metrics,
         clock=clock,

@@ -20,7 +20,7 @@ from radixgate.prefix import PrefixHash
 from gateway.route.index import PrefixIndex
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Reservation:
     """One request on its way to, or running on, `worker`.
 

@@ -1,5 +1,6 @@
 """Which worker gets a request: those that may, what each would cost, and the best, reserved."""
 
+import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -14,7 +15,11 @@ from gateway.route.router import Estimate, Router
 from gateway.serve.metrics import Metrics
 from gateway.serve.prepare import Prepared
 
+logger = logging.getLogger(__name__)
+
 NONE: Final[frozenset[Life]] = frozenset()
+# What speaks against the worker.
+FAULTS: Final = {StatusCode.UNAVAILABLE, StatusCode.INTERNAL, StatusCode.UNKNOWN}
 
 
 class Choice(NamedTuple):
@@ -31,7 +36,7 @@ class Chooser:
         fleet: the workers there are.
         router_of: gives the router of a model's pool.
         breakers: keep requests from workers that fail again and again.
-        metrics: told how long it takes.
+        metrics: told how long it takes, and of circuits that open.
         clock: the fleet's, in seconds.
     """
 
@@ -65,17 +70,29 @@ class Chooser:
 
     def choose(self, prepared: Prepared, without: frozenset[Life] = NONE) -> Choice:
         """The best worker, reserved. Raises as `estimates`."""
-        best = self.estimates(prepared, without)[0]
+        return self.reserve(prepared, self.estimates(prepared, without)[0])
+
+    def reserve(self, prepared: Prepared, best: Estimate) -> Choice:
+        """Choose the `best` of `estimates`."""
         router, now = self._router_of(prepared.model), self._clock()
         self._breakers.sent(best.worker.life, now)
         return Choice(best, router.reserve(prepared.prompt, best, now))
 
-    def barred(self, prepared: Prepared) -> list[Estimate]:
+    def barred(self, prepared: Prepared, without: frozenset[Life] = NONE) -> list[Estimate]:
         """What `estimates` leaves out because it failed too often, best first."""
-        candidates = self._candidates(prepared, NONE)
+        candidates = self._candidates(prepared, without)
         allowed = self._allowed(candidates)
+        if len(allowed) == len(candidates):
+            return []
         barred = [worker for worker in candidates if worker not in allowed]
-        return self._estimate(prepared, barred) if barred else []
+        return self._estimate(prepared, barred)
+
+    def blame(self, life: Life, code: StatusCode, details: str) -> None:
+        """A worker ended a request with an error: if that speaks against it, count it."""
+        reason = f"{code.name}: {details}"
+        if code in FAULTS and self._breakers.failed(life, reason, self._clock()):
+            self._metrics.circuits_opened.labels(life.model).inc()
+            logger.warning("worker %r is left alone for a while: %s", life.worker, reason)
 
     def circuit(self, worker: FleetWorker) -> str:
         """Why requests are kept away from `worker`; empty when they are not."""

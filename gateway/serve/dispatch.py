@@ -20,7 +20,7 @@ from gateway.fleet.worker import FleetWorker, Life
 from gateway.route.breaker import Breakers
 from gateway.route.patience import Patience
 from gateway.route.router import Router
-from gateway.serve.choose import NONE, Choice, Chooser
+from gateway.serve.choose import FAULTS, NONE, Choice, Chooser
 from gateway.serve.delivery import Delivery, Write
 from gateway.serve.forward import StreamError, WorkerStream
 from gateway.serve.hedge import first_answer
@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS: Final = 3
 # What a request may survive in all, lest one that kills its workers goes through the whole fleet.
 MAX_MIGRATIONS: Final = 5
-# What speaks against the worker.
-FAULTS: Final = {StatusCode.UNAVAILABLE, StatusCode.INTERNAL, StatusCode.UNKNOWN}
 # What another worker may well do better.
 RETRYABLE: Final = FAULTS | {StatusCode.RESOURCE_EXHAUSTED}
 
@@ -102,7 +100,7 @@ class Dispatcher:
         chooser: chooses them.
         router_of: gives the router of a model's pool, which is told how its choices fare.
         channels: to the workers.
-        breakers: told who fails.
+        breakers: told who answers.
         metrics: counts predictions, deliveries, retries and migrations.
         clock: the fleet's, in seconds.
         hedge: whether workers that are late get company.
@@ -184,10 +182,7 @@ class Dispatcher:
         refused = _refused(worker, error)
         course.failed[worker.life] = refused
         logger.warning("request %s: %s", course.prepared.request.request_id, refused)
-        reason = f"{error.code.name}: {error.details}"
-        if error.code in FAULTS and self._breakers.failed(worker.life, reason, self._clock()):
-            self._metrics.circuits_opened.labels(worker.life.model).inc()
-            logger.warning("worker %r is left alone for a while: %s", worker.id, reason)
+        self._chooser.blame(worker.life, error.code, error.details)
 
     async def _attempt(self, course: _Course, first: _Leg) -> None:
         """Deliver what the worker sends, or one that answers before it."""

@@ -55,6 +55,12 @@ class Metrics:
             "delivered_cached_tokens", "Of these, really cached there"
         )
 
+        self.routed = Counter(
+            PREFIX + "routed",
+            "Requests that Route gave to their clients: finished, or silent when no end was told",
+            ["model", "end"],
+            registry=self.registry,
+        )
         self.queue_seconds = Histogram(
             PREFIX + "queue_seconds",
             "From the arrival of a request to its turn, tokenizing included",

@@ -47,12 +47,13 @@ class QueueConfig:
 
 class Times(NamedTuple):
     """Of a request, on the clock: when it `arrived`; the `latest` time for its turn; the client's
-    `deadline`, if there is one.
+    `deadline`, if there is one, for the `whole` request or for its turn alone.
     """
 
     arrived: float
     latest: float
     deadline: float | None
+    whole: bool = True
 
 
 class Pool(NamedTuple):
@@ -132,6 +133,12 @@ class Queue:
         self._metrics.queue_seconds.labels(self._model).observe(self._clock() - times.arrived)
         tenant = self._config.weights.label(prepared.request.scope.tenant)
         self._metrics.entered_tokens.labels(self._model, tenant).inc(prepared.prompt.tokens)
+
+    def left(self, seconds: float | None) -> None:
+        """A request that had its turn has ended elsewhere; well if after so many `seconds`."""
+        if seconds is not None:
+            self._policy.served(seconds)
+        self.move()
 
     def move(self) -> None:
         """Give out what room there is."""
@@ -215,7 +222,7 @@ class Queue:
             tokens=max(1, tokens - held),
             arrived=times.arrived,
             latest=times.latest,
-            deadline=math.inf if times.deadline is None else times.deadline,
+            deadline=times.deadline if times.whole and times.deadline is not None else math.inf,
         )
 
     def _refusal(self, prepared: Prepared, times: Times, shed: Shed) -> RefusedError:

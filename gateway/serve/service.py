@@ -20,6 +20,8 @@ from radixgate.v1.gateway_pb2 import (
     DESCRIPTOR,
     ChatRequest,
     ExplainResponse,
+    FinishRequest,
+    FinishResponse,
     ListModelsRequest,
     ListModelsResponse,
     ListWorkersRequest,
@@ -38,6 +40,7 @@ from gateway.fleet.worker import FleetWorker
 from gateway.serve import views
 from gateway.serve.choose import Chooser
 from gateway.serve.dispatch import Dispatcher
+from gateway.serve.lookaside import Lookaside
 from gateway.serve.metrics import Metrics
 from gateway.serve.models import Models
 from gateway.serve.pins import Pins
@@ -56,7 +59,8 @@ Asked: TypeAlias = GenerateRequest | ChatRequest
 
 class GatewayService:
     """Args: `pools`, `fleet` and `models`, what there is; `preparer`, `queues`, `chooser` and
-    `dispatcher`, which serve requests; `pins`, which keeps prompts; `metrics`; the fleet's `clock`.
+    `dispatcher`, which serve requests; `lookaside`, for those whose clients call the worker
+    themselves; `pins`, which keeps prompts; `metrics`; the fleet's `clock`.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class GatewayService:
         queues: Queues,
         chooser: Chooser,
         dispatcher: Dispatcher,
+        lookaside: Lookaside,
         pins: Pins,
         metrics: Metrics,
         clock: Callable[[], float],
@@ -80,6 +85,7 @@ class GatewayService:
         self._chooser = chooser
         self._queues = queues
         self._dispatcher = dispatcher
+        self._lookaside = lookaside
         self._pins = pins
         self._metrics = metrics
         self._clock = clock
@@ -95,6 +101,9 @@ class GatewayService:
                 "Chat": grpc.unary_stream_rpc_method_handler(self.chat, ChatRequest.FromString),
                 "Route": grpc.unary_unary_rpc_method_handler(
                     self.route, RouteRequest.FromString, RouteResponse.SerializeToString
+                ),
+                "Finish": grpc.unary_unary_rpc_method_handler(
+                    self.finish, FinishRequest.FromString, FinishResponse.SerializeToString
                 ),
                 "Explain": grpc.unary_unary_rpc_method_handler(
                     self.explain, RouteRequest.FromString, ExplainResponse.SerializeToString
@@ -132,22 +141,22 @@ class GatewayService:
         """Decide and reserve; the client calls the worker itself."""
         async with self._answering("Route", context):
             prepared, times = await self._arrive(_routed(request), context)
-            await self._queues.of(prepared.model).enter(prepared, times)
-            estimate = self._chooser.choose(prepared).estimate
-            return RouteResponse(
-                request=prepared.request,
-                worker=estimate.worker.id,
-                address=estimate.worker.address,
-                prompt_tokens=prepared.prompt.tokens,
-                matched_tokens=estimate.expected_tokens,
-            )
+            # NOTE: the call ends with the decision, so its deadline is not that of the request.
+            await self._queues.of(prepared.model).enter(prepared, times._replace(whole=False))
+            return self._lookaside.route(prepared, request.without)
+
+    async def finish(self, request: FinishRequest, context: Context) -> FinishResponse:
+        """Hear how a routed request ended."""
+        async with self._answering("Finish", context):
+            return self._lookaside.finish(request)
 
     async def explain(self, request: RouteRequest, context: Context) -> ExplainResponse:
         """Say where a request would go, and why; reserve nothing."""
         async with self._answering("Explain", context):
             prepared = await self._prepare(_routed(request))
-            estimates = self._chooser.estimates(prepared)
-            barred = self._chooser.barred(prepared)
+            without = self._lookaside.lives(prepared.model, request.without)
+            estimates = self._chooser.estimates(prepared, without)
+            barred = self._chooser.barred(prepared, without)
             return ExplainResponse(
                 model=prepared.model,
                 prompt_tokens=prepared.prompt.tokens,

@@ -2,7 +2,8 @@
 
 Routing puts in and never waits; a publisher takes out all that has gathered, as one announcement.
 What is released before it was taken is never announced. Bounded: when the publisher cannot keep up,
-what is new is not announced, since reservations only help and the newest is not worth more.
+what is new is not announced, since reservations only help and the newest is not worth more. What
+clients told of other gateways' reservations travels along, and is announced again until it arrives.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from radixgate.prefix import PrefixHash, pack_hashes
+from radixgate.v1.gateway_pb2 import FinishRequest
 from radixgate.v1.peer_pb2 import Announcement, Reserved
 
 WAITING_LIMIT: Final = 1_000
@@ -35,6 +37,7 @@ class Outbox:
         self._unsent: dict[int, tuple[str, int, int, Sequence[PrefixHash], int]] = {}
         self._known: set[int] = set()
         self._released: list[int] = []
+        self._finished: list[FinishRequest] = []
 
     def reserve(
         self,
@@ -59,10 +62,18 @@ class Outbox:
             self._known.remove(id_)
             self._released.append(id_)
 
+    def pass_on(self, finished: FinishRequest) -> bool:
+        """Announce soon how another gateway's request ended; False when too much is waiting."""
+        if len(self._finished) >= self._limit:
+            return False
+        self._finished.append(finished)
+        self.waiting.set()
+        return True
+
     def take(self) -> Announcement | None:
         """All that has gathered; None when the others have nothing of this gateway to hear of."""
         self.waiting.clear()
-        if not (self._unsent or self._released or self._known):
+        if not (self._unsent or self._released or self._known or self._finished):
             return None
         self._number += 1
         announcement = Announcement(
@@ -80,15 +91,20 @@ class Outbox:
                 for id_, (worker, epoch, tokens, boundaries, stride) in self._unsent.items()
             ],
             released=self._released,
+            finished=self._finished,
         )
         self.announced += len(self._unsent)
         self._known.update(self._unsent)
         self._unsent.clear()
         self._released.clear()
+        self._finished.clear()
         return announcement
 
     def lost(self, announcement: Announcement) -> None:
-        """It may not have arrived: a gap, which voids all before it, and nothing is repeated."""
+        """It may not have arrived: a gap, which voids all before it. What clients told is repeated,
+        no reservation is.
+        """
+        self._finished[:0] = announcement.finished
         self._number += 1
         self.dropped += len(announcement.reserved)
         self._known.clear()

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, cast
 
+from radixgate.v1.gateway_pb2 import FinishRequest
 from radixgate.v1.peer_pb2 import Announcement, Reserved
 from redis.exceptions import RedisError
 
@@ -44,6 +45,10 @@ class PoolListener(MirrorListener, Protocol):
         """Another gateway's, at `now`, in monotonic seconds; only of workers as they are now."""
 
 
+FinishListener = Callable[[FinishRequest], None]
+"""Takes how a request ended. It may be told twice, and of requests of any gateway."""
+
+
 class Pool:
     """All workers of `model`.
 
@@ -55,6 +60,7 @@ class Pool:
         block: seconds that one read of the stream may wait for news.
         listener: of the mirror, and of the other gateways.
         outbox: what this gateway has to tell the others.
+        finished: told what clients of other gateways said of how a request ended.
         observers: told of each event after the mirror has taken it.
 
     Attributes:
@@ -73,6 +79,7 @@ class Pool:
         block: float,
         listener: PoolListener,
         outbox: Outbox,
+        finished: FinishListener,
         observers: Sequence[EventObserver],
     ) -> None:
         self.model = model
@@ -83,6 +90,7 @@ class Pool:
         self.mismatches = Counter({MIRROR: 0, SUMMARY: 0})
         self.heard = 0
         self._listener = listener
+        self._finished = finished
         self._observers = observers
         self._store = store
         self._local = LocalSink(self.mirror, self.take)
@@ -152,6 +160,8 @@ class Pool:
             announcement.reserved.extend(current)
         self.heard += len(current)
         self._listener.heard(announcement, time.monotonic())
+        for request in announcement.finished:
+            self._finished(request)
 
     def _is_current(self, reserved: Reserved) -> bool:
         summary = self.mirror.get(reserved.worker)
@@ -175,6 +185,7 @@ class Pools:
         lease_ms: a worker that says nothing for so long is dropped.
         listener_for: makes the listener of a new pool, given its model.
         outbox_of: the outbox of a pool, given its model.
+        finished: as of a `Pool`.
         observers: told of each event of every pool.
 
     Raises:
@@ -185,8 +196,10 @@ class Pools:
         self,
         url: str,
         lease_ms: int,
+        *,
         listener_for: Callable[[str], PoolListener],
         outbox_of: OutboxOf,
+        finished: FinishListener,
         observers: Sequence[EventObserver],
     ) -> None:
         self.lease_ms = lease_ms
@@ -195,6 +208,7 @@ class Pools:
         self._follow = connect_to_follow(url, self._patience)
         self._listener_for = listener_for
         self._outbox_of = outbox_of
+        self._finished = finished
         self._observers = observers
         self._pools: dict[str, Pool] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -219,6 +233,7 @@ class Pools:
                 block=self._patience.block,
                 listener=self._listener_for(model),
                 outbox=self._outbox_of(model),
+                finished=self._finished,
                 observers=self._observers,
             )
             self._pools[model] = pool

@@ -13,6 +13,7 @@ cancellation of it. A KeyboardInterrupt may strike inside grpc and leave one of 
 
 # ruff: noqa: ASYNC109 - a gRPC deadline also ends the work at the other side, asyncio.timeout does not
 
+from collections.abc import Iterable
 from typing import Self, TypeVar, Unpack
 
 import grpc
@@ -24,12 +25,14 @@ from radixgate.request import (
     Options,
     Prompt,
     chat_request,
+    finish_request,
     generate_request,
     route_request,
 )
 from radixgate.stream import AsyncStream, Stream
 from radixgate.v1.gateway_pb2 import (
     ExplainResponse,
+    FinishResponse,
     ListModelsRequest,
     ListWorkersRequest,
     ModelInfo,
@@ -86,11 +89,34 @@ class Client:
         prompt: Prompt | None = None,
         *,
         messages: Messages | None = None,
+        without: Iterable[str] = (),
         timeout: float | None = None,
         **options: Unpack[Options],
     ) -> RouteResponse:
-        """Which worker to call, and the request for its `Worker.Generate`; reserves it there."""
-        return self._unary(self._stub.Route, route_request(prompt, messages, **options), timeout)
+        """Which worker to call, and the request for its `Worker.Generate`; reserves it there.
+
+        `timeout` bounds the wait for its turn alone. `finish` ends the reservation. `without`:
+        workers that have failed the request.
+        """
+        request = route_request(prompt, messages, without, **options)
+        return self._unary(self._stub.Route, request, timeout)
+
+    def finish(
+        self,
+        reservation: str,
+        *,
+        status: grpc.StatusCode = grpc.StatusCode.OK,
+        cached_tokens: int | None = None,
+        message: str = "",
+        timeout: float | None = None,
+    ) -> FinishResponse:
+        """Tell any gateway how a request that `route` gave a `reservation` ended; may be repeated.
+
+        `status` and `message` are those with which the call of the worker ended, `cached_tokens`
+        those of its `Started`, None if that never came.
+        """
+        request = finish_request(reservation, status, cached_tokens, message)
+        return self._unary(self._stub.Finish, request, timeout)
 
     def explain(
         self,
@@ -190,12 +216,26 @@ class AsyncClient:
         prompt: Prompt | None = None,
         *,
         messages: Messages | None = None,
+        without: Iterable[str] = (),
         timeout: float | None = None,
         **options: Unpack[Options],
     ) -> RouteResponse:
-        """Which worker to call, and the request for its `Worker.Generate`; reserves it there."""
-        request = route_request(prompt, messages, **options)
+        """As `Client.route`."""
+        request = route_request(prompt, messages, without, **options)
         return await self._unary(self._stub.Route, request, timeout)
+
+    async def finish(
+        self,
+        reservation: str,
+        *,
+        status: grpc.StatusCode = grpc.StatusCode.OK,
+        cached_tokens: int | None = None,
+        message: str = "",
+        timeout: float | None = None,
+    ) -> FinishResponse:
+        """As `Client.finish`."""
+        request = finish_request(reservation, status, cached_tokens, message)
+        return await self._unary(self._stub.Finish, request, timeout)
 
     async def explain(
         self,

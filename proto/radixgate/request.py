@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from radixgate.errors import InvalidRequest
 from radixgate.prefix import pack_tokens
-from radixgate.v1.gateway_pb2 import ChatMessage, ChatRequest, RouteRequest
+from radixgate.v1.gateway_pb2 import ChatMessage, ChatRequest, FinishRequest, RouteRequest
 from radixgate.v1.generate_pb2 import GenerateRequest, Sampling, Scope, Stopping
 
 Prompt: TypeAlias = str | bytes | Iterable[int]
@@ -91,19 +91,42 @@ def chat_request(messages: Messages, **options: Unpack[Options]) -> ChatRequest:
 
 
 def route_request(
-    prompt: Prompt | None, messages: Messages | None, **options: Unpack[Options]
+    prompt: Prompt | None,
+    messages: Messages | None,
+    without: Iterable[str] = (),
+    **options: Unpack[Options],
 ) -> RouteRequest:
-    """A request for the routing decision about a prompt or a chat.
+    """A request for the routing decision about a prompt or a chat, `without` some workers' ids.
 
     Raises:
         InvalidRequest: as `generate_request` and `chat_request`.
         TypeError: not exactly one of `prompt` and `messages` is given, or as `generate_request`.
     """
     if prompt is not None and messages is None:
-        return RouteRequest(generate=generate_request(prompt, **options))
+        return RouteRequest(generate=generate_request(prompt, **options), without=without)
     if messages is not None and prompt is None:
-        return RouteRequest(chat=chat_request(messages, **options))
+        return RouteRequest(chat=chat_request(messages, **options), without=without)
     raise TypeError("give a prompt or messages, one of them")
+
+
+def finish_request(
+    reservation: str, status: grpc.StatusCode, cached_tokens: int | None, message: str
+) -> FinishRequest:
+    """The report of how a routed request ended.
+
+    Raises:
+        InvalidRequest: a value does not fit its field at all.
+    """
+    request = FinishRequest(status=status.value[0])
+    fields: dict[str, Any] = {
+        "reservation": reservation,
+        "cached_tokens": cached_tokens,
+        "message": message,
+    }
+    for name, value in fields.items():
+        with _named(name):
+            request.MergeFrom(FinishRequest(**{name: value}))
+    return request
 
 
 def _fields(options: Options) -> dict[str, Any]:

@@ -12,9 +12,12 @@ from typing import Any
 
 import grpc
 from radixgate.limits import MAX_MESSAGE_BYTES
+from radixgate.prefix import pack_tokens
 from radixgate.v1.gateway_pb2 import (
+    FINISH_OUTCOME_COUNTED,
     Candidate,
     ExplainResponse,
+    FinishResponse,
     ListModelsResponse,
     ListWorkersResponse,
     ModelInfo,
@@ -27,6 +30,7 @@ from radixgate.v1.gateway_pb2_grpc import GatewayServicer, add_GatewayServicer_t
 from radixgate.v1.generate_pb2 import (
     FINISH_REASON_STOP,
     Finished,
+    GenerateRequest,
     GenerateResponse,
     Pinned,
     Started,
@@ -98,7 +102,19 @@ class GatewayDouble(GatewayServicer):
 
     def Route(self, request: Any, context: Any) -> RouteResponse:
         self._note(request, context)
-        return RouteResponse(worker="w0", address="127.0.0.1:1", prompt_tokens=3)
+        return RouteResponse(
+            request=GenerateRequest(request_id="r", packed=pack_tokens([1, 2, 3])),
+            worker="w0",
+            address="127.0.0.1:1",
+            prompt_tokens=3,
+            matched_tokens=2,
+            reservation="g-1-tiny",
+            reason="w0 holds 2 of 3 tokens.",
+        )
+
+    def Finish(self, request: Any, context: Any) -> FinishResponse:
+        self._note(request, context)
+        return FinishResponse(outcome=FINISH_OUTCOME_COUNTED)
 
     def Explain(self, request: Any, context: Any) -> ExplainResponse:
         self._note(request, context)

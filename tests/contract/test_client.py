@@ -8,6 +8,7 @@ import pytest
 from radixgate import errors
 from radixgate.client import AsyncClient, Client
 from radixgate.refused import RETRY_PUSHBACK
+from radixgate.v1.gateway_pb2 import FINISH_OUTCOME_COUNTED
 from radixgate.v1.generate_pb2 import FINISH_REASON_STOP, GenerateResponse, Started, Tokens
 
 from tests.contract.gateway_double import GatewayDouble, Hang, answer, serving
@@ -71,20 +72,28 @@ def test_result_joins_the_pieces(client: Client) -> None:
 def test_requests_arrive_as_built(client: Client, gateway: GatewayDouble) -> None:
     client.generate([1], top_k=4).result()
     client.chat(MESSAGES, max_tokens=5).result()
-    client.route("hi", model="m")
+    client.route("hi", model="m", without=["w1", "w2"])
+    client.finish("g-1-m", status=grpc.StatusCode.UNAVAILABLE, message="gone")
+    client.finish("g-2-m", cached_tokens=0)
     client.explain(messages=MESSAGES)
     client.workers("m")
-    generate, chat, route, explain, workers = gateway.requests
+    generate, chat, route, failed, finished, explain, workers = gateway.requests
     assert generate.sampling.top_k == 4
     assert chat.messages[0].content == "hi"
     assert chat.stopping.max_tokens == 5
     assert route.generate.model == "m"
+    assert list(route.without) == ["w1", "w2"]
+    assert (failed.reservation, failed.status, failed.message) == ("g-1-m", 14, "gone")
+    assert not failed.HasField("cached_tokens")
+    assert (finished.reservation, finished.status) == ("g-2-m", 0)
+    assert finished.HasField("cached_tokens")
     assert explain.chat.messages[0].role == "user"
     assert workers.model == "m"
 
 
 def test_unary_calls_answer_in_contract_messages(client: Client) -> None:
     assert client.route("hi").worker == "w0"
+    assert client.finish("g-1-m").outcome == FINISH_OUTCOME_COUNTED
     assert client.explain("hi").candidates[0].chosen
     assert [worker.worker for worker in client.workers()] == ["w0"]
     assert [model.model for model in client.models()] == ["tiny"]
@@ -194,7 +203,8 @@ async def test_async_streams_and_joins(gateway: GatewayDouble) -> None:
 
 async def test_async_unary_calls(gateway: GatewayDouble) -> None:
     async with AsyncClient(gateway.address) as client:
-        assert (await client.route("hi")).worker == "w0"
+        assert (await client.route("hi", without=["w1"])).worker == "w0"
+        assert (await client.finish("g-1-m")).outcome == FINISH_OUTCOME_COUNTED
         assert (await client.explain(messages=MESSAGES)).candidates[0].chosen
         assert [worker.worker for worker in await client.workers()] == ["w0"]
         assert [model.model for model in await client.models()] == ["tiny"]

@@ -1,7 +1,8 @@
+import grpc
 import pytest
 from radixgate.errors import InvalidRequest
 from radixgate.prefix import pack_tokens
-from radixgate.request import chat_request, generate_request, route_request
+from radixgate.request import chat_request, finish_request, generate_request, route_request
 from radixgate.v1.gateway_pb2 import ChatMessage
 from radixgate.v1.generate_pb2 import Sampling, Scope, Stopping
 
@@ -66,6 +67,8 @@ def test_route_takes_a_prompt_or_messages() -> None:
 
 
 def test_values_that_no_field_can_hold() -> None:
+    with pytest.raises(InvalidRequest, match=r"cached_tokens: .*out of range"):
+        finish_request("g-1-m", grpc.StatusCode.OK, -1, "")
     with pytest.raises(InvalidRequest, match="temprature"):
         generate_request("hi", temprature=1)  # type: ignore[call-arg]
     with pytest.raises(InvalidRequest, match="outside"):

@@ -341,6 +341,34 @@ async def test_who_cannot_be_in_time_is_told_at_once() -> None:
     assert scene.is_clean()
 
 
+async def test_a_deadline_of_the_turn_alone_leaves_out_how_long_requests_take() -> None:
+    scene = Scene(places=0)
+    scene.queue.left(4.0)
+    error = await refused(scene.start("a", timeout=4.5))
+    assert "cannot be finished before its deadline" in error.message
+    times = scene.queues.times(4.5)._replace(whole=False)
+    routed = asyncio.create_task(scene.queue.enter(make("b"), times))
+    await settle()
+    assert not routed.done()
+    scene.now = 4.45
+    error = await refused(routed)
+    assert "its turn did not come before its deadline, 4.5 s after it came" in error.message
+    assert scene.is_clean()
+
+
+async def test_who_leaves_without_a_turn_of_its_own_makes_room_at_once() -> None:
+    scene = Scene(places=0)
+    waiting = scene.start("a")
+    await settle()
+    assert not scene.order
+    scene.places = 1
+    scene.queue.left(None)
+    await settle()
+    assert scene.order == ["a"]
+    await waiting
+    assert scene.is_clean()
+
+
 async def test_a_failure_inside_a_turn_says_nothing_of_how_long_turns_take() -> None:
     scene = Scene(places=1)
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import grpc.aio
+from radixgate.v1.gateway_pb2 import FinishRequest
 from radixgate.v1.sync_pb2 import Ack, Hello, Report
 from radixgate.v1.sync_pb2_grpc import KvSyncStub, add_KvSyncServicer_to_server
 
@@ -36,6 +37,7 @@ class GatewayHalf:
     service: KvSyncService
     log: EventLog
     listeners: dict[str, SetListener]
+    finished: list[FinishRequest]
 
     def held(self, model: str, worker: str) -> frozenset[int] | None:
         pool = self.pools.find(model)
@@ -58,14 +60,22 @@ async def gateway_half(
     log = EventLog()
     outboxes = Outboxes(secrets.token_hex(8))
     listeners: defaultdict[str, SetListener] = defaultdict(SetListener)
-    pools = Pools(url, lease_ms, listeners.__getitem__, outboxes.of, [log, *observers])
+    finished: list[FinishRequest] = []
+    pools = Pools(
+        url,
+        lease_ms,
+        listener_for=listeners.__getitem__,
+        outbox_of=outboxes.of,
+        finished=finished.append,
+        observers=[log, *observers],
+    )
     service = KvSyncService(pools, admit)
     server = grpc.aio.server()
     add_KvSyncServicer_to_server(service, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     discovery = asyncio.create_task(pools.run())
-    yield GatewayHalf(f"127.0.0.1:{port}", pools, service, log, listeners)
+    yield GatewayHalf(f"127.0.0.1:{port}", pools, service, log, listeners, finished)
     discovery.cancel()
     await asyncio.gather(discovery, return_exceptions=True)
     await service.close()

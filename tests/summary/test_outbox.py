@@ -1,6 +1,7 @@
 """What is announced of a gateway's reservations, and what need not be."""
 
 from radixgate.prefix import PrefixHash, unpack_hashes
+from radixgate.v1.gateway_pb2 import FinishRequest
 
 from gateway.summary.outbox import Outbox, Outboxes
 
@@ -79,6 +80,23 @@ def test_a_lost_announcement_leaves_a_gap_and_nothing_to_release() -> None:
     following = outbox.take()
     assert following is not None
     assert following.number > announcement.number + 1
+
+
+def test_what_clients_told_travels_until_it_arrives() -> None:
+    outbox = Outbox("g", limit=2)
+    told = [FinishRequest(reservation=f"other-{number}-m") for number in range(3)]
+    assert [outbox.pass_on(each) for each in told] == [True, True, False]
+    assert outbox.waiting.is_set()
+    announcement = outbox.take()
+    assert announcement is not None
+    assert list(announcement.finished) == told[:2]
+    assert outbox.take() is None
+    assert outbox.pass_on(told[2])
+    outbox.lost(announcement)
+    again = outbox.take()
+    assert again is not None
+    assert list(again.finished) == told
+    assert again.number > announcement.number + 1
 
 
 def test_each_pool_has_its_outbox() -> None:

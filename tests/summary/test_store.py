@@ -114,6 +114,7 @@ async def harness(valkey: Valkey) -> AsyncIterator[Harness]:
                 block=0.5,
                 listener=listener,
                 outbox=Outbox(f"gateway {number}"),
+                finished=lambda _: None,
                 observers=[],
             )
             for number, listener in enumerate(listeners)

@@ -26,45 +26,51 @@ from radixgate.v1 import generate_pb2 as radixgate_dot_v1_dot_generate__pb2
 from radixgate.v1 import sync_pb2 as radixgate_dot_v1_dot_sync__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aradixgate/v1/gateway.proto\x12\x0cradixgate.v1\x1a\x1bradixgate/v1/generate.proto\x1a\x17radixgate/v1/sync.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xe7\x01\n\x0b\x43hatRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12+\n\x08messages\x18\x03 \x03(\x0b\x32\x19.radixgate.v1.ChatMessage\x12\"\n\x05scope\x18\x06 \x01(\x0b\x32\x13.radixgate.v1.Scope\x12(\n\x08sampling\x18\x07 \x01(\x0b\x32\x16.radixgate.v1.Sampling\x12(\n\x08stopping\x18\x08 \x01(\x0b\x32\x16.radixgate.v1.Stopping\x12\x10\n\x08priority\x18\t \x01(\x11\"w\n\x0cRouteRequest\x12\x31\n\x08generate\x18\x01 \x01(\x0b\x32\x1d.radixgate.v1.GenerateRequestH\x00\x12)\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x19.radixgate.v1.ChatRequestH\x00\x42\t\n\x07request\"\x8f\x01\n\rRouteResponse\x12.\n\x07request\x18\x01 \x01(\x0b\x32\x1d.radixgate.v1.GenerateRequest\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x16\n\x0ematched_tokens\x18\x05 \x01(\r\"M\n\nPinRequest\x12*\n\x06prompt\x18\x01 \x01(\x0b\x32\x1a.radixgate.v1.RouteRequest\x12\x13\n\x0bttl_seconds\x18\x02 \x01(\x01\":\n\x0cUnpinRequest\x12*\n\x06prompt\x18\x01 \x01(\x0b\x32\x1a.radixgate.v1.RouteRequest\" \n\rUnpinResponse\x12\x0f\n\x07workers\x18\x01 \x03(\t\"\xac\x02\n\tCandidate\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\"\n\x05trust\x18\x03 \x01(\x0e\x32\x13.radixgate.v1.Trust\x12\x14\n\x0ctrust_reason\x18\x04 \x01(\t\x12\x16\n\x0ematched_tokens\x18\x05 \x01(\r\x12\x17\n\x0f\x65xpected_tokens\x18\x06 \x01(\r\x12\x0f\n\x07wait_ms\x18\x07 \x01(\x01\x12\x12\n\nprefill_ms\x18\x08 \x01(\x01\x12\x14\n\x0cinterfere_ms\x18\t \x01(\x01\x12\x10\n\x08\x65vict_ms\x18\n \x01(\x01\x12\x10\n\x08total_ms\x18\x0b \x01(\x01\x12\x13\n\x0b\x66ree_blocks\x18\x0c \x01(\r\x12\x0e\n\x06\x63hosen\x18\r \x01(\x08\x12\x0f\n\x07\x63ircuit\x18\x0e \x01(\t\"t\n\x0f\x45xplainResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12+\n\ncandidates\x18\x03 \x03(\x0b\x32\x17.radixgate.v1.Candidate\x12\x0e\n\x06reason\x18\x04 \x01(\t\"#\n\x12ListWorkersRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\xfa\x01\n\nWorkerInfo\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\"\n\x05trust\x18\x05 \x01(\x0e\x32\x13.radixgate.v1.Trust\x12\x14\n\x0ctrust_reason\x18\x06 \x01(\t\x12%\n\x07summary\x18\x07 \x01(\x0b\x32\x14.radixgate.v1.Digest\x12\x19\n\x11heard_seconds_ago\x18\x08 \x01(\x01\x12 \n\x04load\x18\t \x01(\x0b\x32\x12.radixgate.v1.Load\x12\x0f\n\x07\x63ircuit\x18\n \x01(\t\"@\n\x13ListWorkersResponse\x12)\n\x07workers\x18\x01 \x03(\x0b\x32\x18.radixgate.v1.WorkerInfo\"\x13\n\x11ListModelsRequest\"\xa1\x01\n\tModelInfo\x12\r\n\x05model\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x13\n\x0bmax_context\x18\x03 \x01(\r\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x0e\n\x06stride\x18\x05 \x01(\r\x12\x0f\n\x07workers\x18\x06 \x01(\r\x12\x0f\n\x07waiting\x18\x07 \x01(\r\x12\x15\n\rdrain_seconds\x18\x08 \x01(\x01\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.radixgate.v1.ModelInfo*Q\n\x05Trust\x12\x15\n\x11TRUST_UNSPECIFIED\x10\x00\x12\x0e\n\nTRUST_LIVE\x10\x01\x12\x11\n\rTRUST_SUSPECT\x10\x02\x12\x0e\n\nTRUST_LOST\x10\x03\x32\xc1\x04\n\x07Gateway\x12K\n\x08Generate\x12\x1d.radixgate.v1.GenerateRequest\x1a\x1e.radixgate.v1.GenerateResponse0\x01\x12\x43\n\x04\x43hat\x12\x19.radixgate.v1.ChatRequest\x1a\x1e.radixgate.v1.GenerateResponse0\x01\x12@\n\x05Route\x12\x1a.radixgate.v1.RouteRequest\x1a\x1b.radixgate.v1.RouteResponse\x12\x44\n\x07\x45xplain\x12\x1a.radixgate.v1.RouteRequest\x1a\x1d.radixgate.v1.ExplainResponse\x12\x35\n\x03Pin\x12\x18.radixgate.v1.PinRequest\x1a\x14.radixgate.v1.Pinned\x12@\n\x05Unpin\x12\x1a.radixgate.v1.UnpinRequest\x1a\x1b.radixgate.v1.UnpinResponse\x12R\n\x0bListWorkers\x12 .radixgate.v1.ListWorkersRequest\x1a!.radixgate.v1.ListWorkersResponse\x12O\n\nListModels\x12\x1f.radixgate.v1.ListModelsRequest\x1a .radixgate.v1.ListModelsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aradixgate/v1/gateway.proto\x12\x0cradixgate.v1\x1a\x1bradixgate/v1/generate.proto\x1a\x17radixgate/v1/sync.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\xe7\x01\n\x0b\x43hatRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12+\n\x08messages\x18\x03 \x03(\x0b\x32\x19.radixgate.v1.ChatMessage\x12\"\n\x05scope\x18\x06 \x01(\x0b\x32\x13.radixgate.v1.Scope\x12(\n\x08sampling\x18\x07 \x01(\x0b\x32\x16.radixgate.v1.Sampling\x12(\n\x08stopping\x18\x08 \x01(\x0b\x32\x16.radixgate.v1.Stopping\x12\x10\n\x08priority\x18\t \x01(\x11\"\x88\x01\n\x0cRouteRequest\x12\x31\n\x08generate\x18\x01 \x01(\x0b\x32\x1d.radixgate.v1.GenerateRequestH\x00\x12)\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x19.radixgate.v1.ChatRequestH\x00\x12\x0f\n\x07without\x18\x03 \x03(\tB\t\n\x07request\"\xb4\x01\n\rRouteResponse\x12.\n\x07request\x18\x01 \x01(\x0b\x32\x1d.radixgate.v1.GenerateRequest\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x16\n\x0ematched_tokens\x18\x05 \x01(\r\x12\x13\n\x0breservation\x18\x06 \x01(\t\x12\x0e\n\x06reason\x18\x07 \x01(\t\"s\n\rFinishRequest\x12\x13\n\x0breservation\x18\x01 \x01(\t\x12\x0e\n\x06status\x18\x02 \x01(\r\x12\x1a\n\rcached_tokens\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07message\x18\x04 \x01(\tB\x10\n\x0e_cached_tokens\">\n\x0e\x46inishResponse\x12,\n\x07outcome\x18\x01 \x01(\x0e\x32\x1b.radixgate.v1.FinishOutcome\"M\n\nPinRequest\x12*\n\x06prompt\x18\x01 \x01(\x0b\x32\x1a.radixgate.v1.RouteRequest\x12\x13\n\x0bttl_seconds\x18\x02 \x01(\x01\":\n\x0cUnpinRequest\x12*\n\x06prompt\x18\x01 \x01(\x0b\x32\x1a.radixgate.v1.RouteRequest\" \n\rUnpinResponse\x12\x0f\n\x07workers\x18\x01 \x03(\t\"\xac\x02\n\tCandidate\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\"\n\x05trust\x18\x03 \x01(\x0e\x32\x13.radixgate.v1.Trust\x12\x14\n\x0ctrust_reason\x18\x04 \x01(\t\x12\x16\n\x0ematched_tokens\x18\x05 \x01(\r\x12\x17\n\x0f\x65xpected_tokens\x18\x06 \x01(\r\x12\x0f\n\x07wait_ms\x18\x07 \x01(\x01\x12\x12\n\nprefill_ms\x18\x08 \x01(\x01\x12\x14\n\x0cinterfere_ms\x18\t \x01(\x01\x12\x10\n\x08\x65vict_ms\x18\n \x01(\x01\x12\x10\n\x08total_ms\x18\x0b \x01(\x01\x12\x13\n\x0b\x66ree_blocks\x18\x0c \x01(\r\x12\x0e\n\x06\x63hosen\x18\r \x01(\x08\x12\x0f\n\x07\x63ircuit\x18\x0e \x01(\t\"t\n\x0f\x45xplainResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12+\n\ncandidates\x18\x03 \x03(\x0b\x32\x17.radixgate.v1.Candidate\x12\x0e\n\x06reason\x18\x04 \x01(\t\"#\n\x12ListWorkersRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\xfa\x01\n\nWorkerInfo\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\"\n\x05trust\x18\x05 \x01(\x0e\x32\x13.radixgate.v1.Trust\x12\x14\n\x0ctrust_reason\x18\x06 \x01(\t\x12%\n\x07summary\x18\x07 \x01(\x0b\x32\x14.radixgate.v1.Digest\x12\x19\n\x11heard_seconds_ago\x18\x08 \x01(\x01\x12 \n\x04load\x18\t \x01(\x0b\x32\x12.radixgate.v1.Load\x12\x0f\n\x07\x63ircuit\x18\n \x01(\t\"@\n\x13ListWorkersResponse\x12)\n\x07workers\x18\x01 \x03(\x0b\x32\x18.radixgate.v1.WorkerInfo\"\x13\n\x11ListModelsRequest\"\xb2\x01\n\tModelInfo\x12\r\n\x05model\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\x12\x13\n\x0bmax_context\x18\x03 \x01(\r\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x0e\n\x06stride\x18\x05 \x01(\r\x12\x0f\n\x07workers\x18\x06 \x01(\r\x12\x0f\n\x07waiting\x18\x07 \x01(\r\x12\x15\n\rdrain_seconds\x18\x08 \x01(\x01\x12\x0f\n\x07\x61liases\x18\t \x03(\t\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.radixgate.v1.ModelInfo*\x8a\x01\n\rFinishOutcome\x12\x1e\n\x1a\x46INISH_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x46INISH_OUTCOME_COUNTED\x10\x01\x12\x1f\n\x1b\x46INISH_OUTCOME_ENDED_BEFORE\x10\x02\x12\x1c\n\x18\x46INISH_OUTCOME_PASSED_ON\x10\x03*Q\n\x05Trust\x12\x15\n\x11TRUST_UNSPECIFIED\x10\x00\x12\x0e\n\nTRUST_LIVE\x10\x01\x12\x11\n\rTRUST_SUSPECT\x10\x02\x12\x0e\n\nTRUST_LOST\x10\x03\x32\x86\x05\n\x07Gateway\x12K\n\x08Generate\x12\x1d.radixgate.v1.GenerateRequest\x1a\x1e.radixgate.v1.GenerateResponse0\x01\x12\x43\n\x04\x43hat\x12\x19.radixgate.v1.ChatRequest\x1a\x1e.radixgate.v1.GenerateResponse0\x01\x12@\n\x05Route\x12\x1a.radixgate.v1.RouteRequest\x1a\x1b.radixgate.v1.RouteResponse\x12\x43\n\x06\x46inish\x12\x1b.radixgate.v1.FinishRequest\x1a\x1c.radixgate.v1.FinishResponse\x12\x44\n\x07\x45xplain\x12\x1a.radixgate.v1.RouteRequest\x1a\x1d.radixgate.v1.ExplainResponse\x12\x35\n\x03Pin\x12\x18.radixgate.v1.PinRequest\x1a\x14.radixgate.v1.Pinned\x12@\n\x05Unpin\x12\x1a.radixgate.v1.UnpinRequest\x1a\x1b.radixgate.v1.UnpinResponse\x12R\n\x0bListWorkers\x12 .radixgate.v1.ListWorkersRequest\x1a!.radixgate.v1.ListWorkersResponse\x12O\n\nListModels\x12\x1f.radixgate.v1.ListModelsRequest\x1a .radixgate.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'radixgate.v1.gateway_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRUST']._serialized_start=1843
-  _globals['_TRUST']._serialized_end=1924
+  _globals['_FINISHOUTCOME']._serialized_start=2097
+  _globals['_FINISHOUTCOME']._serialized_end=2235
+  _globals['_TRUST']._serialized_start=2237
+  _globals['_TRUST']._serialized_end=2318
   _globals['_CHATMESSAGE']._serialized_start=98
   _globals['_CHATMESSAGE']._serialized_end=142
   _globals['_CHATREQUEST']._serialized_start=145
   _globals['_CHATREQUEST']._serialized_end=376
-  _globals['_ROUTEREQUEST']._serialized_start=378
-  _globals['_ROUTEREQUEST']._serialized_end=497
-  _globals['_ROUTERESPONSE']._serialized_start=500
-  _globals['_ROUTERESPONSE']._serialized_end=643
-  _globals['_PINREQUEST']._serialized_start=645
-  _globals['_PINREQUEST']._serialized_end=722
-  _globals['_UNPINREQUEST']._serialized_start=724
-  _globals['_UNPINREQUEST']._serialized_end=782
-  _globals['_UNPINRESPONSE']._serialized_start=784
-  _globals['_UNPINRESPONSE']._serialized_end=816
-  _globals['_CANDIDATE']._serialized_start=819
-  _globals['_CANDIDATE']._serialized_end=1119
-  _globals['_EXPLAINRESPONSE']._serialized_start=1121
-  _globals['_EXPLAINRESPONSE']._serialized_end=1237
-  _globals['_LISTWORKERSREQUEST']._serialized_start=1239
-  _globals['_LISTWORKERSREQUEST']._serialized_end=1274
-  _globals['_WORKERINFO']._serialized_start=1277
-  _globals['_WORKERINFO']._serialized_end=1527
-  _globals['_LISTWORKERSRESPONSE']._serialized_start=1529
-  _globals['_LISTWORKERSRESPONSE']._serialized_end=1593
-  _globals['_LISTMODELSREQUEST']._serialized_start=1595
-  _globals['_LISTMODELSREQUEST']._serialized_end=1614
-  _globals['_MODELINFO']._serialized_start=1617
-  _globals['_MODELINFO']._serialized_end=1778
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1780
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1841
-  _globals['_GATEWAY']._serialized_start=1927
-  _globals['_GATEWAY']._serialized_end=2504
+  _globals['_ROUTEREQUEST']._serialized_start=379
+  _globals['_ROUTEREQUEST']._serialized_end=515
+  _globals['_ROUTERESPONSE']._serialized_start=518
+  _globals['_ROUTERESPONSE']._serialized_end=698
+  _globals['_FINISHREQUEST']._serialized_start=700
+  _globals['_FINISHREQUEST']._serialized_end=815
+  _globals['_FINISHRESPONSE']._serialized_start=817
+  _globals['_FINISHRESPONSE']._serialized_end=879
+  _globals['_PINREQUEST']._serialized_start=881
+  _globals['_PINREQUEST']._serialized_end=958
+  _globals['_UNPINREQUEST']._serialized_start=960
+  _globals['_UNPINREQUEST']._serialized_end=1018
+  _globals['_UNPINRESPONSE']._serialized_start=1020
+  _globals['_UNPINRESPONSE']._serialized_end=1052
+  _globals['_CANDIDATE']._serialized_start=1055
+  _globals['_CANDIDATE']._serialized_end=1355
+  _globals['_EXPLAINRESPONSE']._serialized_start=1357
+  _globals['_EXPLAINRESPONSE']._serialized_end=1473
+  _globals['_LISTWORKERSREQUEST']._serialized_start=1475
+  _globals['_LISTWORKERSREQUEST']._serialized_end=1510
+  _globals['_WORKERINFO']._serialized_start=1513
+  _globals['_WORKERINFO']._serialized_end=1763
+  _globals['_LISTWORKERSRESPONSE']._serialized_start=1765
+  _globals['_LISTWORKERSRESPONSE']._serialized_end=1829
+  _globals['_LISTMODELSREQUEST']._serialized_start=1831
+  _globals['_LISTMODELSREQUEST']._serialized_end=1850
+  _globals['_MODELINFO']._serialized_start=1853
+  _globals['_MODELINFO']._serialized_end=2031
+  _globals['_LISTMODELSRESPONSE']._serialized_start=2033
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2094
+  _globals['_GATEWAY']._serialized_start=2321
+  _globals['_GATEWAY']._serialized_end=2967
 # @@protoc_insertion_point(module_scope)

@@ -21,6 +21,31 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _FinishOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FinishOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FINISH_OUTCOME_UNSPECIFIED: _FinishOutcome.ValueType  # 0
+    FINISH_OUTCOME_COUNTED: _FinishOutcome.ValueType  # 1
+    """The reservation has ended with this call."""
+    FINISH_OUTCOME_ENDED_BEFORE: _FinishOutcome.ValueType  # 2
+    """It had ended before: Finish came before this one, or more than ten minutes have passed."""
+    FINISH_OUTCOME_PASSED_ON: _FinishOutcome.ValueType  # 3
+    """Another gateway routed the request, and is told. It takes what it still remembers."""
+
+class FinishOutcome(_FinishOutcome, metaclass=_FinishOutcomeEnumTypeWrapper): ...
+
+FINISH_OUTCOME_UNSPECIFIED: FinishOutcome.ValueType  # 0
+FINISH_OUTCOME_COUNTED: FinishOutcome.ValueType  # 1
+"""The reservation has ended with this call."""
+FINISH_OUTCOME_ENDED_BEFORE: FinishOutcome.ValueType  # 2
+"""It had ended before: Finish came before this one, or more than ten minutes have passed."""
+FINISH_OUTCOME_PASSED_ON: FinishOutcome.ValueType  # 3
+"""Another gateway routed the request, and is told. It takes what it still remembers."""
+Global___FinishOutcome: _TypeAlias = FinishOutcome  # noqa: Y015
+
 class _Trust:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -118,19 +143,25 @@ class RouteRequest(_message.Message):
 
     GENERATE_FIELD_NUMBER: _builtins.int
     CHAT_FIELD_NUMBER: _builtins.int
+    WITHOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def generate(self) -> _generate_pb2.GenerateRequest: ...
     @_builtins.property
     def chat(self) -> Global___ChatRequest: ...
+    @_builtins.property
+    def without(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of workers that have failed this request, so that it is not routed there again."""
+
     def __init__(
         self,
         *,
         generate: _generate_pb2.GenerateRequest | None = ...,
         chat: Global___ChatRequest | None = ...,
+        without: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "generate", b"generate", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "generate", b"generate", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chat", b"chat", "generate", b"generate", "request", b"request", "without", b"without"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["generate", "chat"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
@@ -147,11 +178,17 @@ class RouteResponse(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     MATCHED_TOKENS_FIELD_NUMBER: _builtins.int
+    RESERVATION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     address: _builtins.str
     prompt_tokens: _builtins.int
     matched_tokens: _builtins.int
     """Prompt tokens that the worker is expected to hold."""
+    reservation: _builtins.str
+    """For Finish. Without it what is reserved at the worker counts for 60 seconds."""
+    reason: _builtins.str
+    """Why this worker, and which is next: one sentence for people."""
     @_builtins.property
     def request(self) -> _generate_pb2.GenerateRequest:
         """Ready for Worker.Generate at `address`: tokenized, seed drawn, request id set."""
@@ -164,14 +201,71 @@ class RouteResponse(_message.Message):
         address: _builtins.str = ...,
         prompt_tokens: _builtins.int = ...,
         matched_tokens: _builtins.int = ...,
+        reservation: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "matched_tokens", b"matched_tokens", "prompt_tokens", b"prompt_tokens", "request", b"request", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "matched_tokens", b"matched_tokens", "prompt_tokens", b"prompt_tokens", "reason", b"reason", "request", b"request", "reservation", b"reservation", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RouteResponse: _TypeAlias = RouteResponse  # noqa: Y015
+
+@_typing.final
+class FinishRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESERVATION_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    reservation: _builtins.str
+    """As in RouteResponse."""
+    status: _builtins.int
+    """The gRPC status with which the call of the worker ended, 0 when it ended well. UNAVAILABLE (14),
+    INTERNAL (13) and UNKNOWN (2) speak against the worker: after some in a row it is left alone.
+    """
+    cached_tokens: _builtins.int
+    """As in Started. Unset: the stream ended before it."""
+    message: _builtins.str
+    """What the worker said of its failure; Explain and logs show its beginning."""
+    def __init__(
+        self,
+        *,
+        reservation: _builtins.str = ...,
+        status: _builtins.int = ...,
+        cached_tokens: _builtins.int | None = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "cached_tokens", b"cached_tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens", "cached_tokens", b"cached_tokens", "message", b"message", "reservation", b"reservation", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cached_tokens: _TypeAlias = _typing.Literal["cached_tokens"]  # noqa: Y015
+    _WhichOneofArgType__cached_tokens: _TypeAlias = _typing.Literal["_cached_tokens", b"_cached_tokens"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cached_tokens) -> _WhichOneofReturnType__cached_tokens | None: ...
+
+Global___FinishRequest: _TypeAlias = FinishRequest  # noqa: Y015
+
+@_typing.final
+class FinishResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    outcome: Global___FinishOutcome.ValueType
+    def __init__(
+        self,
+        *,
+        outcome: Global___FinishOutcome.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishResponse: _TypeAlias = FinishResponse  # noqa: Y015
 
 @_typing.final
 class PinRequest(_message.Message):
@@ -453,6 +547,7 @@ class ModelInfo(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     WAITING_FIELD_NUMBER: _builtins.int
     DRAIN_SECONDS_FIELD_NUMBER: _builtins.int
+    ALIASES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     fingerprint: _builtins.str
     max_context: _builtins.int
@@ -464,6 +559,10 @@ class ModelInfo(_message.Message):
     rate of the last ones; 0 until it is measured.
     """
     drain_seconds: _builtins.float
+    @_builtins.property
+    def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Other names for it at this gateway."""
+
     def __init__(
         self,
         *,
@@ -475,10 +574,11 @@ class ModelInfo(_message.Message):
         workers: _builtins.int = ...,
         waiting: _builtins.int = ...,
         drain_seconds: _builtins.float = ...,
+        aliases: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_size", b"block_size", "drain_seconds", b"drain_seconds", "fingerprint", b"fingerprint", "max_context", b"max_context", "model", b"model", "stride", b"stride", "waiting", b"waiting", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "block_size", b"block_size", "drain_seconds", b"drain_seconds", "fingerprint", b"fingerprint", "max_context", b"max_context", "model", b"model", "stride", b"stride", "waiting", b"waiting", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

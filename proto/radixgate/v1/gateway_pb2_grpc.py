@@ -50,6 +50,11 @@ class GatewayStub:
                 request_serializer=radixgate_dot_v1_dot_gateway__pb2.RouteRequest.SerializeToString,
                 response_deserializer=radixgate_dot_v1_dot_gateway__pb2.RouteResponse.FromString,
                 _registered_method=True)
+        self.Finish = channel.unary_unary(
+                '/radixgate.v1.Gateway/Finish',
+                request_serializer=radixgate_dot_v1_dot_gateway__pb2.FinishRequest.SerializeToString,
+                response_deserializer=radixgate_dot_v1_dot_gateway__pb2.FinishResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/radixgate.v1.Gateway/Explain',
                 request_serializer=radixgate_dot_v1_dot_gateway__pb2.RouteRequest.SerializeToString,
@@ -93,7 +98,16 @@ class GatewayServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Route(self, request, context):
-        """Decides and reserves, but sends nothing: the client then calls the worker itself.
+        """Decides and reserves, but sends nothing: the client then calls the worker itself, and tells with
+        Finish how that ended. Waits for its turn as Generate does; its deadline bounds that wait alone.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Finish(self, request, context):
+        """How a routed request ended. At any gateway, the one that routed it or another. Idempotent.
+        NOT_FOUND when there is no such reservation, UNAVAILABLE while it cannot be passed on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,6 +164,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.Route,
                     request_deserializer=radixgate_dot_v1_dot_gateway__pb2.RouteRequest.FromString,
                     response_serializer=radixgate_dot_v1_dot_gateway__pb2.RouteResponse.SerializeToString,
+            ),
+            'Finish': grpc.unary_unary_rpc_method_handler(
+                    servicer.Finish,
+                    request_deserializer=radixgate_dot_v1_dot_gateway__pb2.FinishRequest.FromString,
+                    response_serializer=radixgate_dot_v1_dot_gateway__pb2.FinishResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -258,6 +277,33 @@ class Gateway:
             '/radixgate.v1.Gateway/Route',
             radixgate_dot_v1_dot_gateway__pb2.RouteRequest.SerializeToString,
             radixgate_dot_v1_dot_gateway__pb2.RouteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Finish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/radixgate.v1.Gateway/Finish',
+            radixgate_dot_v1_dot_gateway__pb2.FinishRequest.SerializeToString,
+            radixgate_dot_v1_dot_gateway__pb2.FinishResponse.FromString,
             options,
             channel_credentials,
             insecure,

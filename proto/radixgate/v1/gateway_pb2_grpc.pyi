@@ -35,7 +35,13 @@ class GatewayStub:
     Generate: _grpc.UnaryStreamMultiCallable[_generate_pb2.GenerateRequest, _generate_pb2.GenerateResponse]
     Chat: _grpc.UnaryStreamMultiCallable[_gateway_pb2.ChatRequest, _generate_pb2.GenerateResponse]
     Route: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RouteRequest, _gateway_pb2.RouteResponse]
-    """Decides and reserves, but sends nothing: the client then calls the worker itself."""
+    """Decides and reserves, but sends nothing: the client then calls the worker itself, and tells with
+    Finish how that ended. Waits for its turn as Generate does; its deadline bounds that wait alone.
+    """
+    Finish: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.FinishRequest, _gateway_pb2.FinishResponse]
+    """How a routed request ended. At any gateway, the one that routed it or another. Idempotent.
+    NOT_FOUND when there is no such reservation, UNAVAILABLE while it cannot be passed on.
+    """
     Explain: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RouteRequest, _gateway_pb2.ExplainResponse]
     """Why a request would go where it would go. Reserves nothing."""
     Pin: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.PinRequest, _generate_pb2.Pinned]
@@ -53,7 +59,13 @@ class GatewayAsyncStub(GatewayStub):
     Generate: _aio.UnaryStreamMultiCallable[_generate_pb2.GenerateRequest, _generate_pb2.GenerateResponse]  # type: ignore[assignment]
     Chat: _aio.UnaryStreamMultiCallable[_gateway_pb2.ChatRequest, _generate_pb2.GenerateResponse]  # type: ignore[assignment]
     Route: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RouteRequest, _gateway_pb2.RouteResponse]  # type: ignore[assignment]
-    """Decides and reserves, but sends nothing: the client then calls the worker itself."""
+    """Decides and reserves, but sends nothing: the client then calls the worker itself, and tells with
+    Finish how that ended. Waits for its turn as Generate does; its deadline bounds that wait alone.
+    """
+    Finish: _aio.UnaryUnaryMultiCallable[_gateway_pb2.FinishRequest, _gateway_pb2.FinishResponse]  # type: ignore[assignment]
+    """How a routed request ended. At any gateway, the one that routed it or another. Idempotent.
+    NOT_FOUND when there is no such reservation, UNAVAILABLE while it cannot be passed on.
+    """
     Explain: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RouteRequest, _gateway_pb2.ExplainResponse]  # type: ignore[assignment]
     """Why a request would go where it would go. Reserves nothing."""
     Pin: _aio.UnaryUnaryMultiCallable[_gateway_pb2.PinRequest, _generate_pb2.Pinned]  # type: ignore[assignment]
@@ -86,7 +98,19 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.RouteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.RouteResponse, _abc.Awaitable[_gateway_pb2.RouteResponse]]:
-        """Decides and reserves, but sends nothing: the client then calls the worker itself."""
+        """Decides and reserves, but sends nothing: the client then calls the worker itself, and tells with
+        Finish how that ended. Waits for its turn as Generate does; its deadline bounds that wait alone.
+        """
+
+    @_abc_1.abstractmethod
+    def Finish(
+        self,
+        request: _gateway_pb2.FinishRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.FinishResponse, _abc.Awaitable[_gateway_pb2.FinishResponse]]:
+        """How a routed request ended. At any gateway, the one that routed it or another. Idempotent.
+        NOT_FOUND when there is no such reservation, UNAVAILABLE while it cannot be passed on.
+        """
 
     @_abc_1.abstractmethod
     def Explain(

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from radixgate.v1 import gateway_pb2 as _gateway_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -60,7 +61,7 @@ Global___Reserved: _TypeAlias = Reserved  # noqa: Y015
 
 @_typing.final
 class Announcement(_message.Message):
-    """What one gateway reserved and released since its announcement before. It is a sign of life, too:
+    """What one gateway reserved, released and heard since its announcement before. It is a sign of life, too:
     what a gateway that falls silent has reserved does not count any more.
     """
 
@@ -70,6 +71,7 @@ class Announcement(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     RESERVED_FIELD_NUMBER: _builtins.int
     RELEASED_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
     gateway: _builtins.str
     """One life of a gateway process."""
     number: _builtins.int
@@ -80,6 +82,10 @@ class Announcement(_message.Message):
     def released(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ids."""
 
+    @_builtins.property
+    def finished(self) -> _containers.RepeatedCompositeFieldContainer[_gateway_pb2.FinishRequest]:
+        """What clients told this gateway of requests that others have routed. It may come twice."""
+
     def __init__(
         self,
         *,
@@ -87,10 +93,11 @@ class Announcement(_message.Message):
         number: _builtins.int = ...,
         reserved: _abc.Iterable[Global___Reserved] | None = ...,
         released: _abc.Iterable[_builtins.int] | None = ...,
+        finished: _abc.Iterable[_gateway_pb2.FinishRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gateway", b"gateway", "number", b"number", "released", b"released", "reserved", b"reserved"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finished", b"finished", "gateway", b"gateway", "number", b"number", "released", b"released", "reserved", b"reserved"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
