@@ -7,7 +7,19 @@ from radixgate import __version__
 from radixgate.errors import RadixgateError
 from typer.core import TyperGroup
 
-from cli import chat, explain, gateway_cmd, generate, model, pins, plan, up, worker_cmd, workers
+from cli import (
+    chat,
+    explain,
+    gateway_cmd,
+    generate,
+    model,
+    pins,
+    plan,
+    route,
+    up,
+    worker_cmd,
+    workers,
+)
 from cli.exits import EPILOG, CommandError, ExitCode, exit_code
 from cli.output import notes
 
@@ -45,7 +57,16 @@ app.command(rich_help_panel=_RUN)(gateway_cmd.gateway)
 app.command(rich_help_panel=_RUN)(worker_cmd.worker)
 app.command(rich_help_panel=_RUN)(plan.plan)
 app.add_typer(model.app, name="model", rich_help_panel=_RUN)
-for talk in (chat.chat, generate.generate, explain.explain, workers.workers, pins.pin, pins.unpin):
+for talk in (
+    chat.chat,
+    generate.generate,
+    explain.explain,
+    route.route,
+    route.finish,
+    workers.workers,
+    pins.pin,
+    pins.unpin,
+):
     app.command(rich_help_panel=_TALK)(talk)
 
 

@@ -87,6 +87,8 @@ def test_failures_have_their_exit_code_and_message(
         ["workers"],
         ["pin", "hi"],
         ["unpin", "hi"],
+        ["route", "hi"],
+        ["finish", "g-1-tiny"],
     ):
         result = ask(*command)
         assert result.exit_code == exit_code
@@ -128,6 +130,41 @@ def test_explain(ask: Run, gateway: GatewayDouble) -> None:
     assert "w0 holds 64 of 100 tokens." in result.stdout
     found = json.loads(ask("explain", "hi", "--json").stdout)
     assert [candidate["chosen"] for candidate in found["candidates"]] == [True, False]
+
+
+def test_route_says_whom_to_call_and_what_to_send(ask: Run, gateway: GatewayDouble) -> None:
+    arguments = "--tenant t --model m --max-tokens 5 --priority 2 --without w1 --without w2"
+    result = ask("route", "-", *arguments.split(), input="two\nlines")
+    assert result.exit_code == 0
+    headers, _, row, _, reason = result.stdout.splitlines()
+    assert headers.split() == ["worker", "address", "prompt", "tokens", "expected", "reservation"]
+    assert row.split() == ["w0", "127.0.0.1:1", "3", "2", "g-1-tiny"]
+    assert reason == "w0 holds 2 of 3 tokens."
+    (request,) = gateway.requests
+    assert (request.generate.text, request.generate.model) == ("two\nlines", "m")
+    assert (request.generate.stopping.max_tokens, request.generate.priority) == (5, 2)
+    assert (request.generate.scope.tenant, list(request.without)) == ("t", ["w1", "w2"])
+    found = json.loads(ask("route", "hi", "--json").stdout)
+    assert found["reservation"] == "g-1-tiny"
+    assert found["request"]["packed"] == "AQAAAAIAAAADAAAA"
+
+
+def test_finish_says_what_became_of_it(ask: Run, gateway: GatewayDouble) -> None:
+    result = ask("finish", "g-1-tiny", "--cached-tokens", "0")
+    assert (result.exit_code, result.stdout) == (0, "g-1-tiny: counted\n")
+    ask("finish", "g-1-tiny", "--status", "unavailable", "--message", "gone")
+    told, failed = gateway.requests
+    assert (told.reservation, told.status, told.cached_tokens) == ("g-1-tiny", 0, 0)
+    assert told.HasField("cached_tokens")
+    assert (failed.status, failed.message) == (14, "gone")
+    assert not failed.HasField("cached_tokens")
+    assert json.loads(ask("finish", "g-1-tiny", "--json").stdout) == {
+        "outcome": "FINISH_OUTCOME_COUNTED"
+    }
+    wrong = ask("finish", "g-1-tiny", "--status", "bad")
+    assert wrong.exit_code == 2
+    assert "'bad' is no gRPC status" in wrong.stderr
+    assert len(gateway.requests) == 3
 
 
 def test_pin_says_where_and_how_much_is_kept(ask: Run, gateway: GatewayDouble) -> None:
