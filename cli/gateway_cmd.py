@@ -20,6 +20,10 @@ Hedge = Annotated[
         "--hedge", help="Ask a second worker when the first is later than 99 of 100 were."
     ),
 ]
+Alias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ALIAS=MODEL", help="Another name for a model; may be repeated."),
+]
 QueueLimit = Annotated[
     int, typer.Option(min=0, metavar="REQUESTS", help="So many of one model may wait at most.")
 ]
@@ -51,6 +55,7 @@ def gateway(
     redis: options.Redis = None,
     metrics_port: options.MetricsPort = None,
     lease_ms: Lease = 5_000,
+    alias: Alias = None,
     hedge: Hedge = False,
     queue_limit: QueueLimit = 1024,
     queue_seconds: QueueSeconds = 30.0,
@@ -68,6 +73,7 @@ def gateway(
         redis_url=redis,
         metrics_port=metrics_port,
         lease_ms=lease_ms,
+        aliases=tuple(alias or ()),
         hedge=hedge,
         queue_limit=queue_limit,
         queue_seconds=queue_seconds,

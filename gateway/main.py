@@ -33,7 +33,7 @@ from gateway.serve.collector import StateCollector
 from gateway.serve.dispatch import Dispatcher
 from gateway.serve.lookaside import Lookaside
 from gateway.serve.metrics import Metrics
-from gateway.serve.models import Models
+from gateway.serve.models import Models, parse_aliases
 from gateway.serve.pins import Pins
 from gateway.serve.prepare import Preparer
 from gateway.serve.queue import Pool, QueueConfig
@@ -66,6 +66,7 @@ class GatewayConfig:
     redis_url: of the Redis that all gateways share; None starts an embedded one.
     metrics_port: where to serve Prometheus metrics; None is nowhere, 0 any free port.
     lease_ms: a worker that says nothing for so long is dropped.
+    aliases: other names of models, each ALIAS=MODEL.
     hedge: ask a second worker when the first is later with its answer than 99 of 100 were.
     queue_limit: requests of one model that may wait for their turn.
     queue_seconds: that a request without a deadline waits for its turn at most.
@@ -79,6 +80,7 @@ class GatewayConfig:
     redis_url: str | None = None
     metrics_port: int | None = None
     lease_ms: int = 5_000
+    aliases: tuple[str, ...] = ()
     hedge: bool = False
     queue_limit: int = 1024
     queue_seconds: float = 30.0
@@ -148,6 +150,7 @@ async def gateway(config: GatewayConfig) -> AsyncIterator[Gateway]:
 async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     clock = time.monotonic
     queue_config = _queue_config(config)
+    aliases = _aliases(config)
     redis_url = config.redis_url
     if redis_url is None:
         redis_url = await stack.enter_async_context(embedded_server())
@@ -169,7 +172,7 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         workers = breakers.allowed(fleet.candidates(model), clock())
         return pool_room([Occupied(worker.pressure, unreported(worker.id)) for worker in workers])
 
-    models = Models(fleet, lambda: [pool.model for pool in pools])
+    models = Models(fleet, lambda: [pool.model for pool in pools], aliases)
     queues = Queues(queue_config, models, Pool(room, chooser.estimates), metrics, clock)
     observers: list[EventObserver] = [fleet, routers, admission, queues]
     lookaside = Lookaside(
@@ -242,6 +245,13 @@ def _queue_config(config: GatewayConfig) -> QueueConfig:
     except ValueError as error:
         raise ConfigError(str(error)) from error
     return QueueConfig(config.queue_limit, config.queue_seconds, weights)
+
+
+def _aliases(config: GatewayConfig) -> dict[str, str]:
+    try:
+        return parse_aliases(config.aliases)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _serve_metrics(host: str, port: int, metrics: Metrics, stack: AsyncExitStack) -> int:

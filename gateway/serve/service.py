@@ -190,14 +190,14 @@ class GatewayService:
     ) -> ListWorkersResponse:
         """All workers, or those of one model."""
         async with self._answering("ListWorkers", context):
-            now = self._clock()
+            now, model = self._clock(), self._models.meant(request.model)
             return ListWorkersResponse(
                 workers=[
                     views.worker_info(
                         worker, self._summary(worker), self._chooser.circuit(worker), now
                     )
                     for worker in self._fleet
-                    if request.model in ("", worker.registration.model)
+                    if model in ("", worker.registration.model)
                 ]
             )
 
@@ -209,6 +209,7 @@ class GatewayService:
                 models=[
                     views.model_info(
                         card,
+                        aliases=self._models.aliases(card.model),
                         workers=len(self._fleet.workers(card.model)),
                         queue=self._queues.of(card.model),
                     )

@@ -90,8 +90,8 @@ def worker_info(worker: FleetWorker, summary: SetDigest, circuit: str, now: floa
     )
 
 
-def model_info(card: ModelCard, workers: int, queue: Queue) -> ModelInfo:
-    """One model, how many workers it has, and what waits for them."""
+def model_info(card: ModelCard, aliases: list[str], workers: int, queue: Queue) -> ModelInfo:
+    """One model, its other names, how many workers it has, and what waits for them."""
     return ModelInfo(
         model=card.model,
         fingerprint=card.fingerprint,
@@ -101,4 +101,5 @@ def model_info(card: ModelCard, workers: int, queue: Queue) -> ModelInfo:
         workers=workers,
         waiting=len(queue),
         drain_seconds=queue.drain_seconds(),
+        aliases=aliases,
     )

@@ -47,7 +47,7 @@ class Scene:
         self.chooser = Chooser(fleet, self.routers.of, breakers, self.metrics, lambda: self.now)
         queues = Queues(
             QueueConfig(),
-            Models(fleet, lambda: [MODEL]),
+            Models(fleet, lambda: [MODEL], {}),
             Pool(lambda _: Room(1, 1e9), self.chooser.estimates),
             self.metrics,
             lambda: self.now,

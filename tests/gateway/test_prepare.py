@@ -33,7 +33,7 @@ def make_fleet(*models: str) -> Fleet:
 
 async def prepare(request: GenerateRequest | ChatRequest, fleet: Fleet, codecs: Codecs) -> Prepared:
     check(request)
-    card = Models(fleet, fleet.models).card(request.model)
+    card = Models(fleet, fleet.models, {}).card(request.model)
     return await Preparer(codecs).prepare(request, card)
 
 

@@ -50,7 +50,7 @@ class Scene:
         self.metrics = Metrics()
         fleet = cast(Any, SimpleNamespace(models=lambda: [*self.cards], card=self.cards.get))
         fleet.workers = lambda _: []
-        models = Models(fleet, lambda: self.known)
+        models = Models(fleet, lambda: self.known, {})
         self.queues = Queues(
             QueueConfig(**{"seconds": 30.0, **config}),
             models,
