@@ -147,12 +147,16 @@ class ScriptedWorker(WorkerServicer):
         delta = Delta(seq=self._seq, stored=pack_hashes(new), digest=self._digest())
         self._reports.put_nowait(Report(delta=delta))
 
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Let `server` call this worker."""
+        add_WorkerServicer_to_server(self, server)
+
     @asynccontextmanager
     async def running(self, gateway: str | None = None) -> AsyncIterator["ScriptedWorker"]:
         """Serve, and report to `gateway` if there is one."""
         async with AsyncExitStack() as stack:
             server = grpc.aio.server()
-            add_WorkerServicer_to_server(self, server)
+            self.add_to(server)
             self.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
             await server.start()
             stack.push_async_callback(server.stop, None)
