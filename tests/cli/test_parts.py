@@ -46,6 +46,11 @@ def test_a_gateway_with_wrong_weights(run: Run) -> None:
     assert_refused(run, arguments, "'acme:0'", "such as acme:3")
 
 
+def test_a_gateway_with_an_alias_of_two_models(run: Run) -> None:
+    arguments = ["gateway", "--port", "0", "--alias", "fast=m", "--alias", "fast=n"]
+    assert_refused(run, arguments, "alias 'fast' means 'm' and 'n'")
+
+
 @pytest.mark.slow
 def test_a_worker_whose_port_is_taken(run: Run, tiny_llama: Path, taken_port: str) -> None:
     arguments = ["worker", "--model", str(tiny_llama), "--port", taken_port]

@@ -120,7 +120,7 @@ async def test_without_redis_the_end_is_told_to_the_gateway_that_routed_or_not_a
         assert told.outcome == FINISH_OUTCOME_COUNTED
 
 
-async def test_failures_that_clients_tell_open_the_circuit_and_a_success_closes_it(
+async def test_what_clients_tell_opens_and_closes_the_circuit(
     valkey: Valkey,
 ) -> None:
     async with (
@@ -149,9 +149,14 @@ async def test_failures_that_clients_tell_open_the_circuit_and_a_success_closes_
         assert "INTERNAL: a stack trace" in why
         assert "so says a client" in why
         assert len(why) < 2 * lookaside.MESSAGE_LENGTH
+        await fail(StatusCode.CANCELLED, cached_tokens=0)
+        assert await circuit(gateway) == "", "first tokens close it"
+        await fail(StatusCode.UNKNOWN)
+        assert await circuit(gateway) != "", "and leave it one failure from opening"
         routed = await client.route(PROMPT)
-        await client.finish(routed.reservation, cached_tokens=0)
-        assert await circuit(gateway) == ""
+        await client.finish(routed.reservation)
+        await fail(StatusCode.UNKNOWN)
+        assert await circuit(gateway) == "", "a good end closes it for good"
 
 
 async def test_who_failed_a_request_is_not_chosen_for_it_again(valkey: Valkey) -> None:
@@ -210,7 +215,7 @@ async def test_who_is_routed_waits_for_a_place_and_the_end_of_another_gives_it(
                 routed = await client.route(PROMPT, timeout=0.5)
             except errors.Overloaded as error:
                 return "its turn did not come before its deadline" in str(error)
-            await client.finish(routed.reservation)
+            await client.finish(routed.reservation, status=StatusCode.CANCELLED)
             return False
 
         await until(full)
@@ -219,3 +224,5 @@ async def test_who_is_routed_waits_for_a_place_and_the_end_of_another_gives_it(
             await asyncio.wait_for(asyncio.shield(second), 0.3)
         await client.finish(first.reservation)
         assert (await second).worker == "a"
+        # What the first took is known now, and no reason to think that a turn comes too late.
+        await until(full)

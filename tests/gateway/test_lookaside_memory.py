@@ -52,6 +52,7 @@ class Scene:
             self.metrics,
             lambda: self.now,
         )
+        self.queue = queues.of(MODEL)
         self.lookaside = Lookaside(
             "g",
             fleet=fleet,
@@ -102,6 +103,17 @@ def test_what_was_expected_is_what_was_predicted() -> None:
     assert (first.matched_tokens, second.matched_tokens) == (0, 640)
     scene.finish(second, 640)
     assert scene.sample("predicted_cached_tokens") == scene.sample("delivered_cached_tokens") == 640
+
+
+def test_good_ends_tell_how_long_requests_take() -> None:
+    scene = Scene()
+    routed = [scene.route() for _ in range(2)]
+    scene.now = 8.0
+    failed = FinishRequest(reservation=routed[0].reservation, status=14)
+    assert scene.lookaside.finish(failed).outcome == FINISH_OUTCOME_COUNTED
+    assert scene.queue._policy.service.seconds == 0
+    scene.finish(routed[1], 0)
+    assert scene.queue._policy.service.seconds == 8.0
 
 
 def test_who_is_silent_for_too_long_is_forgotten_and_counted() -> None:
