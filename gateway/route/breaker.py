@@ -54,6 +54,10 @@ class Breakers:
         self._jitter = jitter
         self._circuits: dict[Life, _Circuit] = {}
 
+    def __len__(self) -> int:
+        """How many workers have failed lately, whether their circuits are open or not."""
+        return len(self._circuits)
+
     def allowed(self, workers: list[FleetWorker], now: float) -> list[FleetWorker]:
         """Those that a request may be sent to, in the same order.
 

@@ -70,22 +70,23 @@ class Chooser:
 
     def choose(self, prepared: Prepared, without: frozenset[Life] = NONE) -> Choice:
         """The best worker, reserved. Raises as `estimates`."""
-        return self.reserve(prepared, self.estimates(prepared, without)[0])
+        return self.reserve(prepared, self.estimates(prepared, without))
 
-    def reserve(self, prepared: Prepared, best: Estimate) -> Choice:
-        """Choose the `best` of `estimates`."""
+    def reserve(self, prepared: Prepared, estimates: list[Estimate]) -> Choice:
+        """The first of `estimates`, reserved."""
+        best = estimates[0]
         router, now = self._router_of(prepared.model), self._clock()
         self._breakers.sent(best.worker.life, now)
         return Choice(best, router.reserve(prepared.prompt, best, now))
 
     def barred(self, prepared: Prepared, without: frozenset[Life] = NONE) -> list[Estimate]:
         """What `estimates` leaves out because it failed too often, best first."""
-        candidates = self._candidates(prepared, without)
-        allowed = self._allowed(candidates)
-        if len(allowed) == len(candidates):
+        if not self._breakers:
             return []
-        barred = [worker for worker in candidates if worker not in allowed]
-        return self._estimate(prepared, barred)
+        candidates = self._candidates(prepared, without)
+        allowed = {worker.life for worker in self._allowed(candidates)}
+        barred = [worker for worker in candidates if worker.life not in allowed]
+        return self._estimate(prepared, barred) if barred else []
 
     def blame(self, life: Life, code: StatusCode, details: str) -> None:
         """A worker ended a request with an error: if that speaks against it, count it."""

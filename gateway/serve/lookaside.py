@@ -131,7 +131,7 @@ class Lookaside:
         """
         failed = self.lives(prepared.model, without)
         estimates = self._chooser.estimates(prepared, failed)
-        choice = self._chooser.reserve(prepared, estimates[0])
+        choice = self._chooser.reserve(prepared, estimates)
         barred = self._chooser.barred(prepared, failed)
         worker = choice.estimate.worker
         return RouteResponse(
