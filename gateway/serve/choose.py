@@ -9,6 +9,7 @@ from radixgate.refused import RefusedError
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker, Life
 from gateway.route.breaker import Breakers
+from gateway.route.outcome import Promise
 from gateway.route.reservations import Reservation
 from gateway.route.router import Estimate, Router
 from gateway.serve.metrics import Metrics
@@ -18,10 +19,11 @@ NONE: Final[frozenset[Life]] = frozenset()
 
 
 class Choice(NamedTuple):
-    """The worker that gets a request, and what is reserved there for it."""
+    """The worker that gets a request, what is reserved there for it, and what is expected of it."""
 
     estimate: Estimate
     reservation: Reservation
+    promise: Promise
 
 
 class Chooser:
@@ -65,10 +67,13 @@ class Chooser:
 
     def choose(self, prepared: Prepared, without: frozenset[Life] = NONE) -> Choice:
         """The best worker, reserved. Raises as `estimates`."""
-        best = self.estimates(prepared, without)[0]
+        estimates = self.estimates(prepared, without)
+        best = estimates[0]
         router, now = self._router_of(prepared.model), self._clock()
         self._breakers.sent(best.worker.life, now)
-        return Choice(best, router.reserve(prepared.prompt, best, now))
+        reservation = router.reserve(prepared.prompt, best, now)
+        promise = router.promise(prepared.prompt, estimates, reservation, now)
+        return Choice(best, reservation, promise)
 
     def barred(self, prepared: Prepared) -> list[Estimate]:
         """What `estimates` leaves out because it failed too often, best first."""
