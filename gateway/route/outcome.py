@@ -117,12 +117,6 @@ class Watch:
                 for promise in watched.pop(name):
                     promise.withdrawn = True
 
-    def forgotten(self, worker: str) -> None:
-        """Nothing that `worker` promised holds any longer."""
-        for promises in self._last.pop(worker, {}).values():
-            for promise in promises:
-                promise.withdrawn = True
-
     def end(self, reservation: Reservation) -> None:
         """`reservation` has ended: what it was promised counts only if it was judged before."""
         promise = self._promises.pop(reservation, None)

@@ -136,7 +136,6 @@ class Router:
         It held `held`, which is the router's from now on.
         """
         self._held.forgotten(worker, held)
-        self._watch.forgotten(worker)
         self._reservations.forget(worker)
 
     def cleared(self) -> None:

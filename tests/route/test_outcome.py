@@ -1,7 +1,6 @@
 """Every prompt token counts once, judged one by one; and promises that are withdrawn in time."""
 
 from collections import Counter
-from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,12 +96,11 @@ class WatchMachine(RuleBasedStateMachine):
     @rule(worker=st.sampled_from("ab"), depth=DEPTHS)
     def evict_down_to(self, worker: str, depth: int) -> None:
         self.watch.removed(worker, NAMES[depth:])
-        self._withdraw(lambda promise: promise.held_tokens > depth * STRIDE, worker)
-
-    @rule(worker=st.sampled_from("ab"))
-    def forget(self, worker: str) -> None:
-        self.watch.forgotten(worker)
-        self._withdraw(lambda promise: promise.held_tokens > 0, worker)
+        self.withdrawn.update(
+            promise
+            for _, promise in self.live
+            if promise.life.worker == worker and promise.held_tokens > depth * STRIDE
+        )
 
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
@@ -121,11 +119,6 @@ class WatchMachine(RuleBasedStateMachine):
             assert promise.withdrawn is (promise in self.withdrawn)
             held = promise.held_tokens > 0
             assert promise.counts is (held and promise not in self.withdrawn)
-
-    def _withdraw(self, what: Callable[[Promise], bool], worker: str) -> None:
-        self.withdrawn.update(
-            promise for _, promise in self.live if promise.life.worker == worker and what(promise)
-        )
 
 
 TestWatch = WatchMachine.TestCase

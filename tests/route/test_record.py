@@ -73,13 +73,17 @@ def everything(_: float) -> int:
     return PROMISED
 
 
+def make_doubted(records: Records, now: float = 0.0) -> int:
+    """Break promises until they make a doubt; how many."""
+    broken = 1
+    while not records.book(LIFE, PROMISED, 0, now, now):
+        broken += 1
+    return broken
+
+
 def test_a_liar_is_doubted_and_discounted_within_a_few_requests() -> None:
     records = Records()
-    requests = 0
-    while not records.book(LIFE, PROMISED, 0, 0.0, 0.0):
-        requests += 1
-        assert records.doubt(LIFE) is None
-    assert LIMIT - 1 <= requests < 10
+    assert LIMIT <= make_doubted(records) < 10
     belief = records.doubt(LIFE)
     assert belief is not None
     assert (belief.trust, belief.weight) == (Trust.SUSPECT, 0.0)
@@ -130,8 +134,7 @@ def test_one_large_loss_is_no_reason_for_doubt() -> None:
 @pytest.mark.parametrize("avoided", [False, True])
 def test_a_lie_that_a_snapshot_repairs_is_forgiven(avoided: bool) -> None:
     records = Records()
-    while not records.book(LIFE, PROMISED, 0, 0.0, 0.0):
-        pass
+    make_doubted(records)
     course = serve(records, everything, seconds=100, avoided=avoided)
     assert course == Course([], asks=1, in_doubt=course.in_doubt)
     assert 0 < course.in_doubt <= FIRST_PAUSE + 1
@@ -141,8 +144,7 @@ def test_a_lie_that_a_snapshot_repairs_is_forgiven(avoided: bool) -> None:
 
 def test_a_worker_that_nobody_asks_is_believed_again() -> None:
     records = Records()
-    while not records.book(LIFE, PROMISED, 0, 0.0, 0.0):
-        pass
+    make_doubted(records)
     course = serve(records, nothing, start=0.0, seconds=60, every=1000.0, avoided=True)
     assert course.asks == 1
     assert records.doubt(LIFE) is None
@@ -150,13 +152,42 @@ def test_a_worker_that_nobody_asks_is_believed_again() -> None:
 
 def test_a_worker_that_keeps_its_promises_need_not_wait() -> None:
     records = Records()
-    while not records.book(LIFE, PROMISED, 0, 0.0, 0.0):
-        pass
+    make_doubted(records)
     kept = 0
     while records.doubt(LIFE):
         records.book(LIFE, PROMISED, PROMISED, 0.0, 0.0)
         kept += 1
     assert MEMORY / 2 <= kept <= 2 * MEMORY
+
+
+def test_after_a_doubt_two_broken_promises_are_enough_and_in_the_end_the_record_is_clear() -> None:
+    records = Records()
+    make_doubted(records)
+    records.replaced(LIFE, 1.0)
+    records.due(FIRST_PAUSE)
+    assert [records.book(LIFE, PROMISED, 0, 6.0, 6.0) for _ in range(2)] == [False, True]
+    records.replaced(LIFE, 7.0)
+    records.due(6.0 + FIRST_PAUSE)
+    assert records.doubt(LIFE) is not None, "the second doubt lasts twice as long"
+    records.due(6.0 + 2 * FIRST_PAUSE)
+    assert records.doubt(LIFE) is None
+    for _ in range(2 * MEMORY):
+        records.book(LIFE, PROMISED, PROMISED, 20.0, 20.0)
+    make_doubted(records, 20.0)
+    records.replaced(LIFE, 20.0)
+    records.due(20.0 + FIRST_PAUSE)
+    assert records.doubt(LIFE) is None, "as long as the first one"
+
+
+@pytest.mark.parametrize(("promised", "times"), [(64 * PROMISED, MEMORY // 2), (64, 2 * MEMORY)])
+def test_neither_few_large_promises_nor_many_small_ones_end_a_doubt(
+    promised: int, times: int
+) -> None:
+    records = Records()
+    make_doubted(records)
+    for _ in range(times):
+        records.book(LIFE, promised, promised, 1.0, 1.0)
+    assert records.doubt(LIFE) is not None
 
 
 def test_a_lie_that_goes_on_is_tried_ever_more_rarely() -> None:
@@ -188,8 +219,7 @@ def test_without_a_snapshot_it_is_asked_for_again_and_the_doubt_stays() -> None:
 
 def test_what_was_promised_before_the_snapshot_does_not_prolong_the_doubt() -> None:
     records = Records()
-    while not records.book(LIFE, PROMISED, 0, 0.0, 0.0):
-        pass
+    make_doubted(records)
     records.replaced(LIFE, 1.0)
     records.book(LIFE, PROMISED, 0, 0.5, 4.0)
     records.due(FIRST_PAUSE)
@@ -198,8 +228,7 @@ def test_what_was_promised_before_the_snapshot_does_not_prolong_the_doubt() -> N
 
 def test_what_was_promised_after_the_snapshot_does() -> None:
     records = Records()
-    while not records.book(LIFE, PROMISED, 0, 0.0, 0.0):
-        pass
+    make_doubted(records)
     records.replaced(LIFE, 1.0)
     belief = records.doubt(LIFE)
     assert belief is not None
@@ -213,8 +242,7 @@ def test_what_was_promised_after_the_snapshot_does() -> None:
 
 def test_the_record_of_a_life_ends_with_it() -> None:
     records = Records()
-    while not records.book(LIFE, PROMISED, 0, 0.0, 0.0):
-        pass
+    make_doubted(records)
     records.keep({LIFE})
     assert records.doubt(LIFE) is not None
     assert records.doubt(LIFE._replace(epoch=2)) is None
