@@ -2,7 +2,7 @@
 
 Every prompt token counts once, by its fate. A *promise* is how much of a prompt the summary of the
 chosen worker held when it was chosen. It is watched until the request ends: when the worker reports
-meanwhile that some of it is gone, it was withdrawn, and nobody was wrong. Pure.
+meanwhile that some of it is gone, it was withdrawn in time, and nobody was wrong. Pure.
 """
 
 from collections import defaultdict
@@ -42,7 +42,8 @@ class Promise:
         elsewhere_tokens: the most that another held which was trusted.
         in_sync: whether the worker's reports and its summary agreed then.
         made_at: when, in seconds.
-        withdrawn: it was reported since that not all of it is held any more; or nobody watches.
+        watched: whether `withdrawn` is kept current.
+        withdrawn: it was reported since that not all of it is held any more.
     """
 
     life: Life
@@ -54,12 +55,18 @@ class Promise:
     elsewhere_tokens: int
     in_sync: bool
     made_at: float
+    watched: bool = False
     withdrawn: bool = False
 
     @property
     def counts(self) -> bool:
         """Whether it speaks for the worker's summary if it is kept, and against it if not."""
-        return bool(self.held_tokens) and self.in_sync and not self.withdrawn
+        return bool(self.held_tokens) and self.in_sync and self.watched
+
+    @property
+    def stands(self) -> bool:
+        """Whether all of it has to be there."""
+        return self.watched and not self.withdrawn
 
 
 class Outcome(NamedTuple):
@@ -69,12 +76,17 @@ class Outcome(NamedTuple):
     cached_tokens: int
     fates: Mapping[Fate, int]
 
+    @property
+    def kept_tokens(self) -> int:
+        """Of those that were promised, what was there or was withdrawn in time."""
+        return self.promise.held_tokens - self.fates[Fate.STALE]
+
 
 def outcome(promise: Promise, cached_tokens: int, tombstones: Tombstones) -> Outcome:
     """Judge a request of which `cached_tokens` of the prompt were cached where it went."""
     tokens, stride = promise.prompt_tokens, promise.stride
     cached = min(cached_tokens, tokens)
-    known = cached if promise.withdrawn else max(cached, promise.held_tokens)
+    known = max(cached, promise.held_tokens) if promise.stands else cached
     found = max(known, promise.elsewhere_tokens)
     first = found // stride
     lost = max(found, (first + tombstones.run(promise.boundaries, first)) * stride)
@@ -105,6 +117,7 @@ class Watch:
     def begin(self, reservation: Reservation, promise: Promise) -> None:
         """Watch `promise`, made for `reservation`."""
         self._promises[reservation] = promise
+        promise.watched = True
         if promise.held_tokens:
             same = self._last[promise.life.worker].setdefault(_last(promise), [])
             same.append(promise)
@@ -118,7 +131,7 @@ class Watch:
                     promise.withdrawn = True
 
     def end(self, reservation: Reservation) -> None:
-        """`reservation` has ended: what it was promised counts only if it was judged before."""
+        """`reservation` has ended: what was promised for it counts only if it was judged before."""
         promise = self._promises.pop(reservation, None)
         if promise is None:
             return
@@ -128,7 +141,7 @@ class Watch:
             same.remove(promise)
             if not same:
                 del watched[_last(promise)]
-        promise.withdrawn = True
+        promise.watched = False
 
     def check_integrity(self) -> None:
         """Raises AssertionError when what is watched by boundary is not what was begun."""

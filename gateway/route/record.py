@@ -89,13 +89,13 @@ class Records:
     def __init__(self) -> None:
         self._records: dict[Life, _Record] = {}
 
-    def book(self, life: Life, promised: int, cached: int, made_at: float, now: float) -> bool:
-        """A request was promised so many tokens, at `made_at`; so many prompt tokens were cached.
+    def book(self, life: Life, promised: int, kept: int, made_at: float, now: float) -> bool:
+        """A request was promised so many cached tokens, at `made_at`; so many of these were kept.
 
         Returns: whether that made a doubt.
         """
         record = self._records.setdefault(life, _Record())
-        is_broken = record.add(promised, max(0, promised - cached))
+        is_broken = record.add(promised, promised - kept)
         share = 1 - record.kept
         if record.doubted:
             if record.broken < LIMIT / 2 and share < BROKEN / 2:

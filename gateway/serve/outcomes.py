@@ -54,8 +54,8 @@ class Outcomes:
         self._metrics.started(outcome)
         self._tokens[life].update(outcome.fates)
         if promise.counts:
-            held, cached = promise.held_tokens, outcome.cached_tokens
-            if self._records.book(life, held, cached, promise.made_at, now):
+            held, kept = promise.held_tokens, outcome.kept_tokens
+            if self._records.book(life, held, kept, promise.made_at, now):
                 self._metrics.doubts.labels(life.model).inc()
             self._tell(life)
 

@@ -1,12 +1,18 @@
-"""A worker that reports what its cache does not hold is doubted, avoided and, later, forgiven."""
+"""A worker that reports what its cache does not hold is doubted, avoided and, later, forgiven.
+
+Honest ones are not doubted, however fast they evict.
+"""
 
 import asyncio
 import random
+import urllib.request
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NamedTuple
 
 import grpc.aio
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from radixgate.prefix import pack_tokens, unpack_tokens
 from radixgate.v1.gateway_pb2 import (
     TRUST_LIVE,
@@ -18,10 +24,12 @@ from radixgate.v1.gateway_pb2 import (
 from radixgate.v1.gateway_pb2_grpc import GatewayStub
 from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse, Started
 
+from tests.e2e.load import Load, prompts
 from tests.e2e.processes import Fleet, free_port
 from tests.e2e.test_metrics import served
 from tests.gateway.doubles import ScriptedWorker, echo, make_card
 from tests.gateway.harness import until
+from tests.models import VOCAB_SIZE
 
 pytestmark = pytest.mark.slow
 
@@ -97,6 +105,15 @@ class Scene(NamedTuple):
         return responses[0].started
 
 
+def fates_of(metrics_port: int) -> dict[str, float]:
+    """Prompt tokens by fate."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as page:
+        families = list(text_string_to_metric_families(page.read().decode()))
+    (family,) = (each for each in families if each.name == "radixgate_gateway_prompt_tokens")
+    counts = (sample for sample in family.samples if sample.name.endswith("_total"))
+    return {sample.labels["fate"]: sample.value for sample in counts}
+
+
 @pytest.fixture
 async def scene(fleet: Fleet) -> AsyncIterator[Scene]:
     redis_port, port, metrics_port = free_port(), free_port(), free_port()
@@ -169,3 +186,20 @@ async def test_a_lying_worker_is_doubted_avoided_and_forgiven(scene: Scene) -> N
         started = await scene.generate(packed)
         assert (started.worker, started.cached_tokens) == ("liar", REST)
     assert await believed()
+
+
+async def test_honest_workers_whose_caches_are_too_small_are_not_doubted(
+    fleet: Fleet, tiny_llama: Path
+) -> None:
+    redis_port, port, metrics_port = free_port(), free_port(), free_port()
+    fleet.redis(redis_port).start()
+    fleet.gateway(port, redis_port, "--metrics-port", str(metrics_port)).start()
+    for name in ("a", "b"):
+        fleet.worker(name, tiny_llama, [port], "--kv-memory", "800KiB").start()
+    # Two caches of some 1,600 tokens, and 24 beginnings of 256 that take turns.
+    load = Load([f"127.0.0.1:{port}"], prompts(VOCAB_SIZE, families=24, shared=256), clients=8)
+    await load.count(300)
+    assert set(await load.stop()) == {"OK"}
+    fates = fates_of(metrics_port)
+    assert fates["evicted"] > 10 * fates["stale"]
+    assert served(metrics_port)["radixgate_gateway_doubts_total"] == 0

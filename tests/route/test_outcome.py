@@ -36,7 +36,7 @@ def fate_of(token: int, promise: Promise, cached: int, evicted: set[PrefixHash])
     """Of one token: by what is known of it, and of the evicted ones, of all before it."""
     if token < cached:
         return Fate.CACHED
-    if token < promise.held_tokens and not promise.withdrawn:
+    if token < promise.held_tokens and promise.watched and not promise.withdrawn:
         return Fate.STALE
     if token < promise.elsewhere_tokens:
         return Fate.ELSEWHERE
@@ -53,6 +53,7 @@ def fate_of(token: int, promise: Promise, cached: int, evicted: set[PrefixHash])
     held=DEPTHS,
     elsewhere=DEPTHS,
     cached=st.integers(0, 30),
+    watched=st.booleans(),
     withdrawn=st.booleans(),
     evicted=st.sets(st.sampled_from(NAMES)),
 )
@@ -61,18 +62,21 @@ def test_every_token_has_one_fate(
     held: int,
     elsewhere: int,
     cached: int,
+    watched: bool,
     withdrawn: bool,
     evicted: set[PrefixHash],
 ) -> None:
     boundaries = tokens // STRIDE
     promise = promised(min(held, boundaries), min(elsewhere, boundaries), tokens)
-    promise.withdrawn = withdrawn
+    promise.watched, promise.withdrawn = watched, withdrawn
     tombstones = Tombstones(10)
     tombstones.evicted(evicted)
     judged = outcome(promise, cached, tombstones)
     assert judged.cached_tokens == min(cached, tokens)
     expected = Counter(fate_of(token, promise, cached, evicted) for token in range(tokens))
     assert judged.fates == {fate: expected[fate] for fate in Fate}
+    broken = max(0, promise.held_tokens - cached) if watched and not withdrawn else 0
+    assert judged.kept_tokens == promise.held_tokens - broken
 
 
 class WatchMachine(RuleBasedStateMachine):
@@ -107,7 +111,6 @@ class WatchMachine(RuleBasedStateMachine):
         if self.live:
             reservation, promise = data.draw(st.sampled_from(self.live))
             self.live.remove((reservation, promise))
-            self.withdrawn.add(promise)
             for _ in range(2):
                 self.watch.end(reservation)
 
@@ -115,10 +118,11 @@ class WatchMachine(RuleBasedStateMachine):
     def agrees(self) -> None:
         self.watch.check_integrity()
         assert len(self.watch) == len(self.live)
+        live = {promise for _, promise in self.live}
         for promise in self.seen:
             assert promise.withdrawn is (promise in self.withdrawn)
-            held = promise.held_tokens > 0
-            assert promise.counts is (held and promise not in self.withdrawn)
+            assert promise.watched is (promise in live)
+            assert promise.counts is (promise.held_tokens > 0 and promise in live)
 
 
 TestWatch = WatchMachine.TestCase
@@ -126,6 +130,7 @@ TestWatch = WatchMachine.TestCase
 
 def test_a_promise_of_a_summary_out_of_sync_does_not_count() -> None:
     promise = promised(2)
+    Watch().begin(Reservation("a", 1, (), STRIDE, 0.0), promise)
     assert promise.counts
     promise.in_sync = False
     assert not promise.counts

@@ -117,9 +117,10 @@ def test_what_is_evicted_on_the_way_is_not_stale(router: Router) -> None:
     router.stored("a", PROMPT.boundaries[:8])
     reservation, promise = promised(router, [A])
     router.removed("a", PROMPT.boundaries[4:8], evicted=PROMPT.boundaries[4:8])
-    fates = router.outcome(promise, 256).fates
+    judged = router.outcome(promise, 256)
+    fates = judged.fates
     assert (fates[Fate.STALE], fates[Fate.EVICTED], fates[Fate.NEW]) == (0, 256, 128)
-    assert not promise.counts
+    assert (promise.counts, judged.kept_tokens) == (True, 512)
     router.release(reservation)
 
 
