@@ -25,6 +25,7 @@ from gateway.fleet.channels import Channels
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.upkeep import keep_up
 from gateway.route.breaker import Breakers
+from gateway.route.record import Records
 from gateway.route.room import Occupied, Room, pool_room
 from gateway.route.routers import Routers
 from gateway.route.weights import parse_weights
@@ -34,6 +35,7 @@ from gateway.serve.dispatch import Dispatcher
 from gateway.serve.lookaside import Lookaside
 from gateway.serve.metrics import Metrics
 from gateway.serve.models import Models, parse_aliases
+from gateway.serve.outcomes import Outcomes
 from gateway.serve.pins import Pins
 from gateway.serve.prepare import Preparer
 from gateway.serve.queue import Pool, QueueConfig
@@ -174,7 +176,8 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
 
     models = Models(fleet, lambda: [pool.model for pool in pools], aliases)
     queues = Queues(queue_config, models, Pool(room, chooser.estimates), metrics, clock)
-    observers: list[EventObserver] = [fleet, routers, admission, queues]
+    outcomes = Outcomes(Records(), fleet, routers.of, metrics, clock)
+    observers: list[EventObserver] = [fleet, routers, admission, queues, outcomes]
     lookaside = Lookaside(
         name,
         fleet=fleet,
@@ -182,6 +185,7 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         router_of=routers.of,
         queues=queues,
         breakers=breakers,
+        outcomes=outcomes,
         metrics=metrics,
         find_pool=lambda model: pools.find(model),  # noqa: PLW0108 (pools come after)
         clock=clock,
@@ -197,12 +201,22 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(pools.close)
 
     codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
-    metrics.registry.register(StateCollector(fleet, pools, queues, breakers, clock))
+    metrics.registry.register(
+        StateCollector(
+            fleet=fleet,
+            pools=pools,
+            queues=queues,
+            breakers=breakers,
+            outcomes=outcomes,
+            clock=clock,
+        )
+    )
     dispatcher = Dispatcher(
         chooser,
         routers.of,
         channels,
         breakers=breakers,
+        outcomes=outcomes,
         metrics=metrics,
         clock=clock,
         hedge=config.hedge,
@@ -231,7 +245,10 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         metrics_port = _serve_metrics(config.host, config.metrics_port, metrics, stack)
     port = await server.start(config.host, config.port)
     background = asyncio.gather(
-        pools.run(), keep_up(fleet, pools, channels), _report_redis(server, pools)
+        pools.run(),
+        keep_up(fleet, pools, channels),
+        outcomes.run(pools),
+        _report_redis(server, pools),
     )
     stack.push_async_callback(_cancel, background)
     stack.push_async_callback(server.stop, 0.0)

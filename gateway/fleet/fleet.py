@@ -12,8 +12,8 @@ from typing import NamedTuple
 from radixgate.v1.sync_pb2 import Load
 from radixgate.v1.worker_pb2 import ModelCard
 
-from gateway.fleet.trust import SyncState, Trust
-from gateway.fleet.worker import FleetWorker
+from gateway.fleet.trust import Belief, SyncState, Trust
+from gateway.fleet.worker import FleetWorker, Life
 from gateway.summary.events import (
     Departed,
     Detached,
@@ -98,6 +98,12 @@ class Fleet:
         """The life cannot be used, for the reason given."""
         self._update(registration, card=None, problem=problem)
 
+    def doubt(self, life: Life, doubt: Belief | None) -> None:
+        """What its record leaves of the belief in the summary of `life`, if that is current."""
+        known = self.get(life.model, life.worker)
+        if known is not None and known.epoch == life.epoch and known.doubt != doubt:
+            self._pools[life.model][life.worker] = replace(known, doubt=doubt)
+
     def freeze(self, model: str) -> None:
         """News of the pool may not arrive: leases stop, and start again at news of a worker."""
         if model not in self._frozen:
@@ -128,7 +134,9 @@ class Fleet:
         deadline = None if registration.model in self._frozen else now + self._lease
         joined = FleetWorker(registration, self._lease, heard_at=now, deadline=deadline)
         if known is not None and known.epoch == registration.epoch:
-            joined = replace(joined, load=known.load, card=known.card, problem=known.problem)
+            joined = replace(
+                joined, load=known.load, card=known.card, problem=known.problem, doubt=known.doubt
+            )
         return joined if event.load is None else _loaded(joined, event.load, event.synced)
 
     def _heard(self, known: FleetWorker, event: Event) -> FleetWorker:

@@ -1,7 +1,8 @@
 """How far a worker's summary can be believed now; pure.
 
-LIVE needs a current load report that agrees with the summary. Anything less is SUSPECT: the worker
-still serves, but its matches count half. LOST workers get no requests.
+LIVE needs a current load report that agrees with the summary, and requests that find what the
+summary says. Anything less is SUSPECT: the worker still serves, but its matches count half or less.
+LOST workers get no requests.
 """
 
 from enum import Enum
@@ -12,7 +13,7 @@ SILENCE_LIMIT = 0.5
 
 
 class Trust(Enum):
-    """`weight` is that of a matched token in a routing decision."""
+    """`weight` is that of a matched token in a routing decision, at most."""
 
     LIVE = 1.0
     SUSPECT = 0.5
@@ -32,19 +33,25 @@ class SyncState(Enum):
 
 
 class Belief(NamedTuple):
-    """Args: `trust`; `reason` in words for people."""
+    """Args: `trust`; `reason` in words for people; `weight` of a matched token."""
 
     trust: Trust
     reason: str
+    weight: float
+
+    @classmethod
+    def of(cls, trust: Trust, reason: str) -> "Belief":
+        """With the most weight that `trust` has."""
+        return cls(trust, reason, trust.weight)
 
 
-IN_SYNC = Belief(Trust.LIVE, SyncState.SYNCED.value)
+IN_SYNC = Belief.of(Trust.LIVE, SyncState.SYNCED.value)
 
 
 def believe(
     state: SyncState, silence: float, lease: float, remaining: float | None, problem: str = ""
 ) -> Belief:
-    """Judge one worker.
+    """Judge one worker by its reports.
 
     Args:
         state: of its summary.
@@ -54,13 +61,25 @@ def believe(
         problem: why the worker cannot be used at all; empty when it can.
     """
     if problem:
-        return Belief(Trust.LOST, problem)
+        return Belief.of(Trust.LOST, problem)
     if remaining is None:
-        return Belief(Trust.SUSPECT, f"Redis is away, last heard of {silence:.1f} s ago")
+        return Belief.of(Trust.SUSPECT, f"Redis is away, last heard of {silence:.1f} s ago")
     if remaining <= 0:
-        return Belief(Trust.LOST, f"silent for {silence:.1f} s, its lease was {lease:g} s")
+        return Belief.of(Trust.LOST, f"silent for {silence:.1f} s, its lease was {lease:g} s")
     if state is not SyncState.SYNCED:
-        return Belief(Trust.SUSPECT, state.value)
+        return Belief.of(Trust.SUSPECT, state.value)
     if silence > lease * SILENCE_LIMIT:
-        return Belief(Trust.SUSPECT, f"silent for {silence:.1f} s")
+        return Belief.of(Trust.SUSPECT, f"silent for {silence:.1f} s")
     return IN_SYNC
+
+
+def doubted(reported: Belief, doubt: Belief) -> Belief:
+    """What is left of what reports say when its record speaks against a worker too."""
+    match reported.trust:
+        case Trust.LOST:
+            return reported
+        case Trust.LIVE:
+            return doubt
+        case Trust.SUSPECT:
+            reason = f"{reported.reason}; {doubt.reason}"
+            return Belief(Trust.SUSPECT, reason, min(reported.weight, doubt.weight))

@@ -9,7 +9,7 @@ from radixgate.v1.sync_pb2 import Load
 from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.fleet.pressure import Pressure
-from gateway.fleet.trust import IN_SYNC, SILENCE_LIMIT, Belief, SyncState, believe
+from gateway.fleet.trust import IN_SYNC, SILENCE_LIMIT, Belief, SyncState, Trust, believe, doubted
 from gateway.summary.events import Registration
 
 
@@ -35,6 +35,7 @@ class FleetWorker:
         card: checked by this gateway; None until then, and the worker is no candidate before.
             Workers with equal cards share one, in which `worker` and `epoch` are blank.
         problem: why it cannot be used; empty when it can.
+        doubt: what its record leaves of the belief in its summary; None when it has kept its word.
     """
 
     registration: Registration
@@ -45,6 +46,7 @@ class FleetWorker:
     load: Load | None = None
     card: ModelCard | None = None
     problem: str = ""
+    doubt: Belief | None = None
 
     @cached_property
     def id(self) -> str:
@@ -83,6 +85,15 @@ class FleetWorker:
 
     def belief(self, now: float) -> Belief:
         """How far to trust it at `now`, and why."""
+        if self.doubt is None:
+            return self._reported(now)
+        return doubted(self._reported(now), self.doubt)
+
+    def in_sync(self, now: float) -> bool:
+        """Whether its summary is what it reports at `now`, true or not."""
+        return self._reported(now).trust is Trust.LIVE
+
+    def _reported(self, now: float) -> Belief:
         if now < self._live_until:
             return IN_SYNC
         remaining = None if self.deadline is None else self.deadline - now

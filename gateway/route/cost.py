@@ -93,7 +93,7 @@ class Priced(Protocol):
         """The cost."""
 
     @property
-    def expected_tokens(self) -> int:
+    def believed_tokens(self) -> float:
         """Breaks near ties: what is held or on its way there need not be computed twice."""
 
     @property
@@ -108,7 +108,7 @@ def ranked(candidates: Sequence[PricedT], affinity: Callable[[PricedT], int]) ->
     """Best first.
 
     Candidates within max(1 ms, 5 %) of the lowest cost count as equal. Of them the one that is
-    expected to hold the most goes first, since what it saves also serves whoever comes next; then
+    believed to hold the most goes first, since what it saves also serves whoever comes next; then
     the one with the most free blocks; then the one with the highest `affinity`. That is a hash and
     not chance, so that gateways that know the same choose the same for one prompt, and spread
     different prompts.
@@ -119,7 +119,7 @@ def ranked(candidates: Sequence[PricedT], affinity: Callable[[PricedT], int]) ->
     lowest = min(costs)
     limit = lowest + max(TIE_MS, TIE_RATIO * lowest)
     tied = [each for each, total in zip(candidates, costs, strict=True) if total <= limit]
-    merits = [(each.expected_tokens, each.free_blocks) for each in tied]
+    merits = [(each.believed_tokens, each.free_blocks) for each in tied]
     best = max(merits)
     finalists = [each for each, merit in zip(tied, merits, strict=True) if merit == best]
     winner = finalists[0] if len(finalists) == 1 else max(finalists, key=affinity)

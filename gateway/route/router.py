@@ -15,10 +15,11 @@ from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import TOKEN_BYTES, BoundaryHashes, PrefixHash
 from radixgate.v1.peer_pb2 import Announcement
 
-from gateway.fleet.trust import Belief
+from gateway.fleet.trust import Belief, Trust
 from gateway.fleet.worker import FleetWorker
 from gateway.route.cost import CostTerms, cost, prior_rate, ranked, to_compute
 from gateway.route.index import PrefixIndex
+from gateway.route.outcome import Outcome, Promise, Watch, outcome
 from gateway.route.peers import Peers
 from gateway.route.reservations import Reservation, Reservations, Unreported
 from gateway.route.tombstones import Tombstones
@@ -85,6 +86,11 @@ class Estimate(NamedTuple):
     terms: CostTerms
 
     @property
+    def believed_tokens(self) -> float:
+        """Of those expected, as many as its summary's trust leaves."""
+        return self.belief.weight * self.expected_tokens
+
+    @property
     def total_ms(self) -> float:
         """The expected delay."""
         return self.terms.total_ms
@@ -109,6 +115,7 @@ class Router:
         self._tombstones = Tombstones(EVICTED_REMEMBERED)
         self._reservations = Reservations(RESERVATION_LIFETIME, RESERVATION_LIMIT, self._ended)
         self._peers = Peers(self._reservations, PEER_SILENCE)
+        self._watch = Watch()
 
     def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
         """`worker` holds `hashes` from now on."""
@@ -120,6 +127,7 @@ class Router:
     ) -> None:
         """`worker` holds `hashes` no longer; those of them that are `evicted` had to make room."""
         gone = self._held.removed(worker, hashes)
+        self._watch.removed(worker, hashes)
         self._tombstones.evicted(set(evicted).intersection(gone))
 
     def forgotten(self, worker: str, held: dict[PrefixHash, None]) -> None:
@@ -163,7 +171,7 @@ class Router:
             matched = held.get(worker.id, 0)
             believed = expected.get(worker.id, 0)
             terms = cost(
-                to_compute(tokens, belief.trust.weight * believed * stride),
+                to_compute(tokens, belief.weight * believed * stride),
                 worker.pressure,
                 reserved_tokens=self._reservations.tokens(worker.id),
                 block_size=worker.registration.block_size,
@@ -195,6 +203,35 @@ class Router:
         self._reservations.reserve(reservation)
         return reservation
 
+    def promise(
+        self, prompt: Prompt, estimates: Sequence[Estimate], reservation: Reservation, now: float
+    ) -> Promise:
+        """What the first of `estimates`, for which there is a `reservation`, is expected to hold.
+
+        Its `outcome` is to be asked for before the reservation is released.
+        """
+        chosen, *others = estimates
+        promise = Promise(
+            life=chosen.worker.life,
+            prompt_tokens=prompt.tokens,
+            boundaries=prompt.boundaries,
+            stride=prompt.stride,
+            held_tokens=chosen.matched_tokens,
+            expected_tokens=chosen.expected_tokens,
+            elsewhere_tokens=max(
+                (each.matched_tokens for each in others if each.belief.trust is Trust.LIVE),
+                default=0,
+            ),
+            in_sync=chosen.worker.in_sync(now),
+            made_at=now,
+        )
+        self._watch.begin(reservation, promise)
+        return promise
+
+    def outcome(self, promise: Promise, cached_tokens: int) -> Outcome:
+        """What became of a request, of whose prompt its worker had `cached_tokens` cached."""
+        return outcome(promise, cached_tokens, self._tombstones)
+
     def computed(self, reservation: Reservation) -> None:
         """The worker has computed the prompt. Idempotent."""
         self._reservations.computed(reservation)
@@ -207,4 +244,5 @@ class Router:
         if reservation.gateway:
             self._peers.ended(reservation)
         else:
+            self._watch.end(reservation)
             self._outbox.release(reservation.id)

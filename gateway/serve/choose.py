@@ -10,6 +10,7 @@ from radixgate.refused import RefusedError
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker, Life
 from gateway.route.breaker import Breakers
+from gateway.route.outcome import Promise
 from gateway.route.reservations import Reservation
 from gateway.route.router import Estimate, Router
 from gateway.serve.metrics import Metrics
@@ -23,10 +24,11 @@ FAULTS: Final = {StatusCode.UNAVAILABLE, StatusCode.INTERNAL, StatusCode.UNKNOWN
 
 
 class Choice(NamedTuple):
-    """The worker that gets a request, and what is reserved there for it."""
+    """The worker that gets a request, what is reserved there for it, and what is expected of it."""
 
     estimate: Estimate
     reservation: Reservation
+    promise: Promise
 
 
 class Chooser:
@@ -77,7 +79,9 @@ class Chooser:
         best = estimates[0]
         router, now = self._router_of(prepared.model), self._clock()
         self._breakers.sent(best.worker.life, now)
-        return Choice(best, router.reserve(prepared.prompt, best, now))
+        reservation = router.reserve(prepared.prompt, best, now)
+        promise = router.promise(prepared.prompt, estimates, reservation, now)
+        return Choice(best, reservation, promise)
 
     def barred(self, prepared: Prepared, without: frozenset[Life] = NONE) -> list[Estimate]:
         """What `estimates` leaves out because it failed too often, best first."""

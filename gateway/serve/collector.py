@@ -11,6 +11,7 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.trust import Trust
 from gateway.route.breaker import Breakers
 from gateway.serve.metrics import PREFIX
+from gateway.serve.outcomes import Outcomes
 from gateway.serve.queues import Queues
 from gateway.summary.pool import Pools
 
@@ -22,15 +23,18 @@ class StateCollector(Collector):
 
     def __init__(
         self,
+        *,
         fleet: Fleet,
         pools: Pools,
         queues: Queues,
         breakers: Breakers,
+        outcomes: Outcomes,
         clock: Callable[[], float],
     ) -> None:
         self._fleet = fleet
         self._pools = pools
         self._breakers = breakers
+        self._outcomes = outcomes
         self._queues = queues
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -88,6 +92,17 @@ class StateCollector(Collector):
             for summary in pool.mirror.summaries():
                 labels = [pool.model, summary.registration.worker]
                 boundaries.add_metric(labels, len(summary.hashes))
+        queued = GaugeMetricFamily(
+            PREFIX + "queue_requests",
+            "Requests that wait for their turn or for a first worker",
+            labels=["model"],
+        )
+        for model, waiting in self._queues.waiting().items():
+            queued.add_metric([model], waiting)
+        return [redis, lag, boundaries, reservations, mismatches, audits, queued, *self._workers()]
+
+    def _workers(self) -> list[Metric]:
+        """Of each worker that is there now."""
         trusts = GaugeMetricFamily(
             PREFIX + "worker_trust",
             "1 for how far a worker's summary is believed now, 0 for the others",
@@ -98,20 +113,25 @@ class StateCollector(Collector):
             "1 while requests are kept away from a worker because it failed too often",
             labels=["model", "worker"],
         )
-        queued = GaugeMetricFamily(
-            PREFIX + "queue_requests",
-            "Requests that wait for their turn or for a first worker",
-            labels=["model"],
+        kept = GaugeMetricFamily(
+            PREFIX + "worker_kept_ratio",
+            "Of prompt tokens that a worker's summary promised lately, the share that was there",
+            labels=["model", "worker"],
         )
-        for model, waiting in self._queues.waiting().items():
-            queued.add_metric([model], waiting)
+        fates = CounterMetricFamily(
+            PREFIX + "worker_prompt_tokens",
+            "Prompt tokens of started requests, of the workers that are there now",
+            labels=["model", "worker", "fate"],
+        )
         now = self._clock()
         for worker in self._fleet:
             reason = self._breakers.reason(worker.life, now)
-            circuits.add_metric([worker.registration.model, worker.id], float(bool(reason)))
+            labels = [worker.registration.model, worker.id]
+            circuits.add_metric(labels, float(bool(reason)))
+            kept.add_metric(labels, self._outcomes.kept(worker.life))
+            for fate, tokens in self._outcomes.tokens(worker.life).items():
+                fates.add_metric([*labels, fate.value], tokens)
             believed = worker.belief(now).trust
             for trust in Trust:
-                labels = [worker.registration.model, worker.id, trust.name.lower()]
-                trusts.add_metric(labels, float(trust is believed))
-        held = [lag, boundaries, reservations, mismatches, audits]
-        return [redis, *held, queued, trusts, circuits]
+                trusts.add_metric([*labels, trust.name.lower()], float(trust is believed))
+        return [trusts, circuits, kept, fates]

@@ -25,6 +25,7 @@ from gateway.serve.delivery import Delivery, Write
 from gateway.serve.forward import StreamError, WorkerStream
 from gateway.serve.hedge import first_answer
 from gateway.serve.metrics import Metrics
+from gateway.serve.outcomes import Outcomes
 from gateway.serve.prepare import Prepared
 
 logger = logging.getLogger(__name__)
@@ -67,10 +68,10 @@ class _Leg:
         asked_at: float,
         failed: Callable[[FleetWorker, StreamError], None],
     ) -> None:
+        self.choice = choice
         self.worker = choice.estimate.worker
         self.estimate = choice.estimate
         self.asked_at = asked_at
-        self._reservation = choice.reservation
         self._stream = stream
         self._router = router
         self._failed = failed
@@ -85,12 +86,12 @@ class _Leg:
 
     def computed(self) -> None:
         """The worker has computed the prompt."""
-        self._router.computed(self._reservation)
+        self._router.computed(self.choice.reservation)
 
     def end(self) -> None:
         """Nothing more is wanted of the worker. Idempotent."""
         self._stream.cancel()
-        self._router.release(self._reservation)
+        self._router.release(self.choice.reservation)
 
 
 class Dispatcher:
@@ -101,7 +102,8 @@ class Dispatcher:
         router_of: gives the router of a model's pool, which is told how its choices fare.
         channels: to the workers.
         breakers: told who answers.
-        metrics: counts predictions, deliveries, retries and migrations.
+        outcomes: told what the workers had cached.
+        metrics: counts retries and migrations.
         clock: the fleet's, in seconds.
         hedge: whether workers that are late get company.
     """
@@ -113,6 +115,7 @@ class Dispatcher:
         channels: Channels,
         *,
         breakers: Breakers,
+        outcomes: Outcomes,
         metrics: Metrics,
         clock: Callable[[], float],
         hedge: bool,
@@ -121,6 +124,7 @@ class Dispatcher:
         self._router_of = router_of
         self._channels = channels
         self._breakers = breakers
+        self._outcomes = outcomes
         self._metrics = metrics
         self._clock = clock
         self._patience: defaultdict[str, Patience] | None = defaultdict(Patience) if hedge else None
@@ -205,7 +209,7 @@ class Dispatcher:
             leg.computed()
             self._breakers.answered(leg.worker.life)
             if not again:
-                self._metrics.started(course.prepared.model, started)
+                self._outcomes.book(leg.choice.promise, started.cached_tokens)
 
         return begun
 

@@ -8,6 +8,7 @@ answers count too. What clients tell counts as what a gateway sees itself.
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, NamedTuple
 from weakref import ref
 
@@ -21,16 +22,17 @@ from radixgate.v1.gateway_pb2 import (
     FinishResponse,
     RouteResponse,
 )
-from radixgate.v1.generate_pb2 import Started
 
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import Life
 from gateway.route.breaker import Breakers
+from gateway.route.outcome import Promise
 from gateway.route.reservations import Reservation
 from gateway.route.router import Router
 from gateway.serve import views
 from gateway.serve.choose import Choice, Chooser
 from gateway.serve.metrics import Metrics
+from gateway.serve.outcomes import Outcomes
 from gateway.serve.prepare import Prepared
 from gateway.serve.queues import Queues
 from gateway.summary.pool import Pool
@@ -73,13 +75,18 @@ class ReservationId(NamedTuple):
 
 
 class _Routed(NamedTuple):
-    """Who serves a request since when; the `reservation` and its boundaries as long as it lives."""
+    """A request on its way: its `reservation` and what was `promised`, as long as those live; what
+    is left of the promise then, without its boundaries.
+    """
 
-    life: Life
     reservation: ref[Reservation]
-    prompt_tokens: int
-    predicted_tokens: int
-    at: float
+    promised: ref[Promise]
+    left: Promise
+
+    @property
+    def promise(self) -> Promise:
+        """The best that there is."""
+        return self.promised() or self.left
 
 
 class Lookaside:
@@ -92,7 +99,8 @@ class Lookaside:
         router_of: gives the router of a model's pool, which is told what ends.
         queues: told what ends.
         breakers: told who answers.
-        metrics: counts predictions, deliveries, and clients that never tell.
+        outcomes: told what the workers had cached.
+        metrics: counts clients that never tell.
         find_pool: the pool of a model, if there is one, through which other gateways are told.
         clock: the fleet's, in seconds.
     """
@@ -106,6 +114,7 @@ class Lookaside:
         router_of: Callable[[str], Router],
         queues: Queues,
         breakers: Breakers,
+        outcomes: Outcomes,
         metrics: Metrics,
         find_pool: Callable[[str], Pool | None],
         clock: Callable[[], float],
@@ -116,6 +125,7 @@ class Lookaside:
         self._router_of = router_of
         self._queues = queues
         self._breakers = breakers
+        self._outcomes = outcomes
         self._metrics = metrics
         self._find_pool = find_pool
         self._clock = clock
@@ -170,10 +180,11 @@ class Lookaside:
         routed = self._routed.get(id_)
         if routed is None:
             return FinishResponse(outcome=FINISH_OUTCOME_ENDED_BEFORE)
-        if request.cached_tokens > routed.prompt_tokens:
+        prompt_tokens = routed.left.prompt_tokens
+        if request.cached_tokens > prompt_tokens:
             raise RefusedError(
                 StatusCode.INVALID_ARGUMENT,
-                f"cached_tokens: {request.cached_tokens}, of a prompt of {routed.prompt_tokens}",
+                f"cached_tokens: {request.cached_tokens}, of a prompt of {prompt_tokens}",
             )
         del self._routed[id_]
         self._end(routed, code, request)
@@ -194,19 +205,14 @@ class Lookaside:
             self._forget(next(iter(self._routed)))
         self._last += 1
         id_ = ReservationId(self._gateway, self._last, prepared.model)
-        self._routed[id_] = _Routed(
-            choice.estimate.worker.life,
-            ref(choice.reservation),
-            prepared.prompt.tokens,
-            choice.estimate.expected_tokens,
-            now,
-        )
+        left = replace(choice.promise, boundaries=(), watched=False)
+        self._routed[id_] = _Routed(ref(choice.reservation), ref(choice.promise), left)
         return id_
 
     def _forget_old(self, now: float) -> None:
         while self._routed:
             id_, oldest = next(iter(self._routed.items()))
-            if now - oldest.at <= REMEMBERED_SECONDS:
+            if now - oldest.left.made_at <= REMEMBERED_SECONDS:
                 return
             self._forget(id_)
 
@@ -215,28 +221,19 @@ class Lookaside:
         self._metrics.routed.labels(id_.model, "silent").inc()
 
     def _end(self, routed: _Routed, code: StatusCode, request: FinishRequest) -> None:
-        life, model = routed.life, routed.life.model
-        if reservation := routed.reservation():
-            self._router_of(model).release(reservation)
+        life, model = routed.left.life, routed.left.life.model
         if request.HasField("cached_tokens"):
             self._breakers.answered(life)
-            # What `Dispatcher` does with the Started of a worker that it asked itself.
-            self._metrics.started(
-                model,
-                Started(
-                    worker=life.worker,
-                    prompt_tokens=routed.prompt_tokens,
-                    cached_tokens=request.cached_tokens,
-                    predicted_tokens=routed.predicted_tokens,
-                ),
-            )
+            self._outcomes.book(routed.promise, request.cached_tokens)
+        if reservation := routed.reservation():
+            self._router_of(model).release(reservation)
         ended_well = code is StatusCode.OK
         if ended_well:
             self._breakers.succeeded(life)
         else:
             self._chooser.blame(life, code, f"{request.message} (so says a client)")
         self._metrics.routed.labels(model, "finished").inc()
-        self._queues.of(model).left(self._clock() - routed.at if ended_well else None)
+        self._queues.of(model).left(self._clock() - routed.left.made_at if ended_well else None)
 
     def _pass_on(self, id_: ReservationId, request: FinishRequest) -> None:
         pool = self._find_pool(id_.model)

@@ -3,7 +3,8 @@
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from radixgate.v1.generate_pb2 import Started
+
+from gateway.route.outcome import Outcome
 
 PREFIX: Final = "radixgate_gateway_"
 # From 10 µs: a decision is expected to take tens of microseconds.
@@ -47,14 +48,18 @@ class Metrics:
         self.circuits_opened = self._per_model(
             "circuits_opened", "Times that a worker failed too often and is left alone for a while"
         )
-        self.prompt_tokens = self._per_model("prompt_tokens", "Prompt tokens of started requests")
+        self.prompt_tokens = Counter(
+            PREFIX + "prompt_tokens",
+            "Prompt tokens of started requests, by whether and why not they were cached",
+            ["model", "fate"],
+            registry=self.registry,
+        )
         self.predicted_cached_tokens = self._per_model(
             "predicted_cached_tokens", "Of these, expected to be cached at the chosen worker"
         )
-        self.delivered_cached_tokens = self._per_model(
-            "delivered_cached_tokens", "Of these, really cached there"
+        self.doubts = self._per_model(
+            "doubts", "Times that a worker did not hold what its summary said, and is doubted"
         )
-
         self.routed = Counter(
             PREFIX + "routed",
             "Requests that Route gave to their clients: finished, or silent when no end was told",
@@ -81,11 +86,12 @@ class Metrics:
             registry=self.registry,
         )
 
-    def started(self, model: str, started: Started) -> None:
-        """A worker began a request of `model`."""
-        self.prompt_tokens.labels(model).inc(started.prompt_tokens)
-        self.predicted_cached_tokens.labels(model).inc(started.predicted_tokens)
-        self.delivered_cached_tokens.labels(model).inc(started.cached_tokens)
+    def started(self, outcome: Outcome) -> None:
+        """A worker began a request."""
+        model = outcome.promise.life.model
+        self.predicted_cached_tokens.labels(model).inc(outcome.promise.expected_tokens)
+        for fate, tokens in outcome.fates.items():
+            self.prompt_tokens.labels(model, fate.value).inc(tokens)
 
     def _per_model(self, name: str, description: str) -> Counter:
         return Counter(PREFIX + name, description, ["model"], registry=self.registry)

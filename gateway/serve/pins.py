@@ -38,7 +38,7 @@ class Pins:
         """
         estimates = self._chooser.estimates(prepared)
         # NOTE: stable, so of those that hold the same the one that would serve it comes first.
-        estimates.sort(key=lambda estimate: -estimate.matched_tokens)
+        estimates.sort(key=lambda estimate: -estimate.belief.weight * estimate.matched_tokens)
         message = PinPrompt(prompt=prepared.request, ttl_seconds=ttl)
         refusals: list[RefusedError] = []
         for estimate in estimates[:MAX_ATTEMPTS]:

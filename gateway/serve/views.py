@@ -39,25 +39,32 @@ def candidate(estimate: Estimate, *, circuit: str, chosen: bool) -> Candidate:
 
 
 def reason(estimates: Sequence[Estimate], barred: Sequence[Estimate], prompt: Prompt) -> str:
-    """Why the first of `estimates` is first, and that the `barred` are not among them."""
-    first = _first(estimates, prompt)
-    if not barred:
-        return first
-    names = ", ".join(estimate.worker.id for estimate in barred)
-    return f"{first} Left alone for a while, because requests failed there: {names}."
+    """Why the first of `estimates` is first, who is not believed, and that the `barred` are not
+    among them.
+    """
+    sentences = [_first(estimates, prompt)]
+    sentences += [
+        f"{each.worker.id} says it holds {each.matched_tokens} and is doubted: {doubt.reason}."
+        for each in estimates
+        if each.matched_tokens and (doubt := each.worker.doubt)
+    ]
+    if barred:
+        names = ", ".join(estimate.worker.id for estimate in barred)
+        sentences.append(f"Left alone for a while, because requests failed there: {names}.")
+    return " ".join(sentences)
 
 
 def _first(estimates: Sequence[Estimate], prompt: Prompt) -> str:
     best = estimates[0]
     sentence = (
-        f"{best.worker.id} is expected to hold {best.expected_tokens} of {prompt.tokens} prompt"
+        f"{best.worker.id} is expected to hold {best.believed_tokens:.0f} of {prompt.tokens} prompt"
         f" tokens and to take {best.total_ms:.1f} ms until the first token"
     )
     if len(estimates) == 1:
         return f"{sentence}; it is the only candidate."
     second = min(estimates[1:], key=lambda estimate: estimate.total_ms)
     difference = second.total_ms - best.total_ms
-    recomputed = best.expected_tokens - second.expected_tokens
+    recomputed = round(best.believed_tokens - second.believed_tokens)
     if difference <= 0 and recomputed > 0:
         return (
             f"{sentence}, {-difference:.1f} ms more than {second.worker.id}, which would compute"

@@ -167,10 +167,17 @@ class Pool:
         summary = self.mirror.get(reserved.worker)
         return summary is not None and summary.epoch == reserved.epoch
 
-    async def _doubt(self, summary: Summary, why: str) -> None:
-        registration = summary.registration
+    async def doubt(self, worker: str, epoch: int, why: str) -> None:
+        """The summary of a life of `worker` may be wrong: at its next Load a snapshot is asked for.
+
+        Raises:
+            RedisError: Redis cannot be told now.
+        """
         with suppress(StaleEpochError):
-            await self._store.doubt(registration.worker, registration.epoch, why)
+            await self._store.doubt(worker, epoch, why)
+
+    async def _doubt(self, summary: Summary, why: str) -> None:
+        await self.doubt(summary.registration.worker, summary.epoch, why)
 
     def _tell(self, event: Event) -> None:
         for observer in self._observers:

@@ -45,7 +45,8 @@ def test_the_documented_metrics_are_the_metrics(fleet: Fleet, tiny_llama: Path) 
     assert documented == {*gateway, *worker}
     assert gateway["radixgate_gateway_prompt_tokens_total"] == 400
     assert gateway["radixgate_gateway_predicted_cached_tokens_total"] == 192
-    assert gateway["radixgate_gateway_delivered_cached_tokens_total"] == 192
+    assert gateway["radixgate_gateway_worker_prompt_tokens_total"] == 400
+    assert gateway["radixgate_gateway_worker_kept_ratio"] == 1
     assert gateway["radixgate_gateway_mirror_boundaries"] == 3
     assert gateway["radixgate_gateway_redis_up"] == 1
     assert worker["radixgate_worker_prompt_tokens_total"] == 400

@@ -6,7 +6,7 @@ from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.fleet.fleet import Expired, Fleet
 from gateway.fleet.trust import Belief, SyncState, Trust, believe
-from gateway.fleet.worker import FleetWorker
+from gateway.fleet.worker import FleetWorker, Life
 from gateway.summary.events import Departed, Detached, Event, Loaded, Registered, Replaced
 from tests.summary import values
 from tests.summary.values import MODEL, registration
@@ -98,7 +98,36 @@ def test_a_refused_worker_is_lost_and_says_why(pooled: Pooled) -> None:
     pooled.join()
     pooled.fleet.refuse(registration("a", 1), "another tokenizer")
     assert pooled.candidates() == []
-    assert pooled.belief() == (Trust.LOST, "another tokenizer")
+    assert pooled.belief() == Belief.of(Trust.LOST, "another tokenizer")
+
+
+def test_a_doubt_weighs_on_what_reports_say(pooled: Pooled) -> None:
+    pooled.join()
+    pooled.load()
+    doubt = Belief(Trust.SUSPECT, "it lied", 0.25)
+    pooled.fleet.doubt(Life(MODEL, "a", 2), doubt)
+    assert pooled.belief().trust is Trust.LIVE, "the doubt is of another life"
+    pooled.fleet.doubt(Life(MODEL, "a", 1), doubt)
+    assert pooled.belief() == doubt
+    assert pooled.candidates() == ["a"]
+    worker = pooled.fleet.get(MODEL, "a")
+    assert worker is not None
+    assert worker.in_sync(pooled.clock.now)
+    pooled.load(synced=False)
+    both = pooled.belief()
+    assert (both.trust, both.weight) == (Trust.SUSPECT, 0.25)
+    assert "resync is under way; it lied" in both.reason
+    pooled.see(Registered(registration("a", 1), 0))
+    pooled.load()
+    assert pooled.belief() == doubt, "the same life is doubted still"
+    pooled.fleet.doubt(Life(MODEL, "a", 1), None)
+    assert pooled.belief().trust is Trust.LIVE
+    pooled.fleet.doubt(Life(MODEL, "a", 1), doubt)
+    pooled.fleet.refuse(registration("a", 1), "another tokenizer")
+    assert pooled.belief().trust is Trust.LOST
+    pooled.see(Registered(registration("a", 2), 0))
+    pooled.load(epoch=2)
+    assert pooled.belief().trust is Trust.LIVE, "a new life is not doubted"
 
 
 def test_a_draining_worker_takes_nothing_new(pooled: Pooled) -> None:

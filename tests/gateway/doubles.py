@@ -111,6 +111,7 @@ class ScriptedWorker(WorkerServicer):
         self.requests: list[GenerateRequest] = []
         self.cancelled = asyncio.Event()
         self.address = ""
+        self.resyncs = 0
         self.sync_error: grpc.aio.AioRpcError | None = None
         self._held: set[int] = set()
         self._seq = 0
@@ -188,9 +189,11 @@ class ScriptedWorker(WorkerServicer):
                     await stream.write(Report(load=self._current_load()))
                     try:
                         async with asyncio.timeout(0.1):
-                            await stream.write(await self._reports.get())
+                            report = await self._reports.get()
                     except TimeoutError:
-                        pass
+                        continue
+                    # NOTE: outside, since a write that is cancelled ends the stream.
+                    await stream.write(report)
                 await answers
             except grpc.aio.AioRpcError as error:
                 self.sync_error = error
@@ -199,6 +202,7 @@ class ScriptedWorker(WorkerServicer):
         """Do what a gateway asks for."""
         while isinstance(ack := await stream.read(), Ack):
             if ack.action == Ack.ACTION_RESYNC:
+                self.resyncs += 1
                 hashes, digest = pack_hashes(self._held), self._digest()
                 snapshot = Snapshot(seq=self._seq, last=True, hashes=hashes, digest=digest)
                 self._reports.put_nowait(Report(snapshot=snapshot))

@@ -341,9 +341,10 @@ async def test_metrics_tell_what_was_predicted_and_delivered(valkey: Valkey) -> 
             page = (await asyncio.to_thread(urlopen, url)).read().decode()
     for line in (
         'radixgate_gateway_requests_total{code="OK",method="Generate"} 1.0',
-        'radixgate_gateway_prompt_tokens_total{model="words"} 640.0',
+        'radixgate_gateway_prompt_tokens_total{fate="cached",model="words"} 640.0',
         'radixgate_gateway_predicted_cached_tokens_total{model="words"} 640.0',
-        'radixgate_gateway_delivered_cached_tokens_total{model="words"} 640.0',
+        'gateway_worker_prompt_tokens_total{fate="cached",model="words",worker="a"} 640.0',
+        'radixgate_gateway_worker_kept_ratio{model="words",worker="a"} 1.0',
         'radixgate_gateway_worker_trust{model="words",trust="live",worker="a"} 1.0',
         'radixgate_gateway_migrations_total{model="words"} 0.0',
         'radixgate_gateway_worker_circuit_open{model="words",worker="a"} 0.0',

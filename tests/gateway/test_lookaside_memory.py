@@ -12,6 +12,7 @@ from radixgate.v1.generate_pb2 import GenerateRequest
 
 from gateway.fleet.fleet import Fleet
 from gateway.route.breaker import Breakers
+from gateway.route.record import Records
 from gateway.route.room import Room
 from gateway.route.router import RESERVATION_LIFETIME, Prompt
 from gateway.route.routers import Routers
@@ -20,6 +21,7 @@ from gateway.serve.choose import Chooser
 from gateway.serve.lookaside import REMEMBERED_SECONDS, Lookaside, ReservationId
 from gateway.serve.metrics import Metrics
 from gateway.serve.models import Models
+from gateway.serve.outcomes import Outcomes
 from gateway.serve.prepare import Prepared
 from gateway.serve.queue import Pool, QueueConfig
 from gateway.serve.queues import Queues
@@ -60,6 +62,7 @@ class Scene:
             router_of=self.routers.of,
             queues=queues,
             breakers=breakers,
+            outcomes=Outcomes(Records(), fleet, self.routers.of, self.metrics, lambda: self.now),
             metrics=self.metrics,
             find_pool=lambda _: None,
             clock=lambda: self.now,
@@ -92,8 +95,8 @@ def test_a_reservation_ends_while_its_request_is_remembered() -> None:
     assert remembered.reservation() is None, "its boundaries are kept for longer than it lives"
     scene.now = REMEMBERED_SECONDS
     assert scene.finish(routed, 64) == FINISH_OUTCOME_COUNTED
-    assert scene.sample("prompt_tokens") == 640
-    assert scene.sample("delivered_cached_tokens") == 64
+    assert scene.sample("prompt_tokens", fate="cached") == 64
+    assert scene.sample("prompt_tokens", fate="new") == 576
     assert scene.sample("routed", end="finished") == 1
 
 
@@ -102,7 +105,8 @@ def test_what_was_expected_is_what_was_predicted() -> None:
     first, second = scene.route(), scene.route()
     assert (first.matched_tokens, second.matched_tokens) == (0, 640)
     scene.finish(second, 640)
-    assert scene.sample("predicted_cached_tokens") == scene.sample("delivered_cached_tokens") == 640
+    assert scene.sample("predicted_cached_tokens") == 640
+    assert scene.sample("prompt_tokens", fate="cached") == 640
 
 
 def test_good_ends_tell_how_long_requests_take() -> None:
@@ -122,7 +126,7 @@ def test_who_is_silent_for_too_long_is_forgotten_and_counted() -> None:
     scene.now = REMEMBERED_SECONDS + 1
     assert scene.finish(routed, 64) == FINISH_OUTCOME_ENDED_BEFORE
     assert scene.sample("routed", end="silent") == 1
-    assert scene.sample("prompt_tokens") is None
+    assert scene.sample("prompt_tokens", fate="new") is None
 
 
 def test_no_more_are_remembered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ async def test_an_alias_is_the_model_in_all_but_name(valkey: Valkey) -> None:
                 await client.generate(PROMPT, model="n").result()
             url = f"http://127.0.0.1:{running.metrics_port}/metrics"
             page = (await asyncio.to_thread(urlopen, url)).read().decode()
-    assert 'radixgate_gateway_prompt_tokens_total{model="m"}' in page
+    assert 'radixgate_gateway_prompt_tokens_total{fate="new",model="m"}' in page
     assert 'model="fast"' not in page
 
 

@@ -97,14 +97,14 @@ def test_no_term_is_negative_and_holding_more_never_costs_more(
 class Offer:
     """A candidate with just a price."""
 
-    def __init__(self, weighed_ms: float, free_blocks: int, expected_tokens: int = 0) -> None:
+    def __init__(self, weighed_ms: float, free_blocks: int, believed_tokens: int = 0) -> None:
         self.weighed_ms = weighed_ms
         self.free_blocks = free_blocks
-        self.expected_tokens = expected_tokens
+        self.believed_tokens = believed_tokens
 
     @property
     def merit(self) -> tuple[int, int]:
-        return self.expected_tokens, self.free_blocks
+        return self.believed_tokens, self.free_blocks
 
 
 OFFERS = st.builds(Offer, st.floats(0, 1e6), st.integers(0, 3), st.integers(0, 2))

@@ -1,16 +1,19 @@
 """Decisions of one pool: what is held, what is on its way, and what they cost."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from radixgate.namespace import Namespace
 from radixgate.prefix import pack_tokens, unpack_hashes
 from radixgate.v1.sync_pb2 import Load
 
-from gateway.fleet.trust import SyncState
+from gateway.fleet.trust import Belief, SyncState, Trust
 from gateway.fleet.worker import FleetWorker
 from gateway.route import cost
 from gateway.route.cost import COMPUTE_WEIGHT
+from gateway.route.outcome import Fate, Promise
+from gateway.route.reservations import Reservation
 from gateway.route.router import Estimate, Prompt, Router
 from gateway.summary.events import Registration
 from gateway.summary.outbox import Outbox
@@ -78,6 +81,59 @@ def test_a_suspect_summary_counts_half(router: Router) -> None:
     router.stored("b", PROMPT.boundaries)
     (estimate,) = router.estimate(PROMPT, [make_worker("b", SyncState.DETACHED)], 1.0)
     assert (estimate.matched_tokens, estimate.terms.prefill_ms) == (640, 320)
+
+
+def test_a_doubted_worker_counts_for_what_it_kept_in_ties_too(router: Router) -> None:
+    router.stored("b", PROMPT.boundaries)
+    for weight, best in ((0.25, "b"), (0.0, "a")):
+        doubted = replace(B, doubt=Belief(Trust.SUSPECT, "it lied", weight))
+        estimates = router.estimate(PROMPT, [make_worker("a", free_blocks=2000), doubted], 1.0)
+        assert estimates[0].worker.id == best
+        by_name = {each.worker.id: each for each in estimates}
+        assert by_name["b"].terms.prefill_ms == 640 * (1 - weight)
+        assert by_name["b"].matched_tokens == 640
+
+
+def promised(router: Router, workers: list[FleetWorker]) -> tuple[Reservation, Promise]:
+    estimates = router.estimate(PROMPT, workers, 1.0)
+    reservation = router.reserve(PROMPT, estimates[0], 1.0)
+    return reservation, router.promise(PROMPT, estimates, reservation, 1.0)
+
+
+def test_a_promise_is_what_was_held_and_others_that_are_trusted_had(router: Router) -> None:
+    router.stored("a", PROMPT.boundaries[:8])
+    router.stored("b", PROMPT.boundaries[:6])
+    suspect = make_worker("c", SyncState.DETACHED)
+    router.stored("c", PROMPT.boundaries[:7])
+    _, promise = promised(router, [A, B, suspect])
+    assert (promise.life, promise.in_sync) == (A.life, True)
+    assert (promise.held_tokens, promise.elsewhere_tokens) == (512, 384)
+    fates = router.outcome(promise, 128).fates
+    assert (fates[Fate.CACHED], fates[Fate.STALE], fates[Fate.NEW]) == (128, 384, 128)
+    assert promised(router, [suspect])[1].in_sync is False
+
+
+def test_what_is_evicted_on_the_way_is_not_stale(router: Router) -> None:
+    router.stored("a", PROMPT.boundaries[:8])
+    reservation, promise = promised(router, [A])
+    router.removed("a", PROMPT.boundaries[4:8], evicted=PROMPT.boundaries[4:8])
+    judged = router.outcome(promise, 256)
+    fates = judged.fates
+    assert (fates[Fate.STALE], fates[Fate.EVICTED], fates[Fate.NEW]) == (0, 256, 128)
+    assert (promise.counts, judged.kept_tokens) == (True, 512)
+    router.release(reservation)
+
+
+def test_a_promise_counts_no_longer_than_its_reservation_and_its_life(router: Router) -> None:
+    router.stored("a", PROMPT.boundaries)
+    reservation, promise = promised(router, [A])
+    assert promise.counts
+    router.release(reservation)
+    assert not promise.counts
+    _, promise = promised(router, [A])
+    assert promise.counts
+    router.forgotten("a", dict.fromkeys(PROMPT.boundaries))
+    assert not promise.counts
 
 
 def test_a_sibling_follows_before_the_first_report_and_a_stranger_does_not(router: Router) -> None:

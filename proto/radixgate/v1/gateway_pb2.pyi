@@ -56,7 +56,9 @@ class _TrustEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Trust.ValueType
     TRUST_LIVE: _Trust.ValueType  # 1
     """The summary is complete and current."""
     TRUST_SUSPECT: _Trust.ValueType  # 2
-    """The summary may be wrong: its stream broke, or a resync is under way. Matches count half."""
+    """The summary may be wrong: its stream broke, a resync is under way, or requests did not find what
+    it said. Matches count half, or for what was found lately.
+    """
     TRUST_LOST: _Trust.ValueType  # 3
     """Not a candidate."""
 
@@ -66,7 +68,9 @@ TRUST_UNSPECIFIED: Trust.ValueType  # 0
 TRUST_LIVE: Trust.ValueType  # 1
 """The summary is complete and current."""
 TRUST_SUSPECT: Trust.ValueType  # 2
-"""The summary may be wrong: its stream broke, or a resync is under way. Matches count half."""
+"""The summary may be wrong: its stream broke, a resync is under way, or requests did not find what
+it said. Matches count half, or for what was found lately.
+"""
 TRUST_LOST: Trust.ValueType  # 3
 """Not a candidate."""
 Global___Trust: _TypeAlias = Trust  # noqa: Y015

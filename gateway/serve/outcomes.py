@@ -1,0 +1,101 @@
+"""What becomes of requests, in one place: counted, held against workers, and acted upon."""
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.worker import Life
+from gateway.route.outcome import Fate, Promise
+from gateway.route.record import Records
+from gateway.route.router import Router
+from gateway.serve.metrics import Metrics
+from gateway.summary.events import Event, Replaced
+from gateway.summary.pool import Pools
+
+logger = logging.getLogger(__name__)
+
+STEP_SECONDS: Final = 0.2
+
+
+class Outcomes:
+    """Args: `records` of the workers; the `fleet`, told whom to doubt; `router_of`, which gives the
+    router of a model's pool; `metrics`; the fleet's `clock`.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        fleet: Fleet,
+        router_of: Callable[[str], Router],
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._records = records
+        self._fleet = fleet
+        self._router_of = router_of
+        self._metrics = metrics
+        self._clock = clock
+        self._tokens: defaultdict[Life, Counter[Fate]] = defaultdict(Counter)
+
+    def book(self, promise: Promise, cached_tokens: int) -> None:
+        """The chosen worker began, or has served, a request: so much of its prompt was cached.
+
+        Once for each request, and before its reservation is released.
+        """
+        life, now = promise.life, self._clock()
+        outcome = self._router_of(life.model).outcome(promise, cached_tokens)
+        self._metrics.started(outcome)
+        self._tokens[life].update(outcome.fates)
+        if promise.counts:
+            held, kept = promise.held_tokens, outcome.kept_tokens
+            if self._records.book(life, held, kept, promise.made_at, now):
+                self._metrics.doubts.labels(life.model).inc()
+            self._tell(life)
+
+    def tokens(self, life: Life) -> Mapping[Fate, int]:
+        """Prompt tokens of the requests that `life` began, by what became of them."""
+        return self._tokens.get(life, {})
+
+    def kept(self, life: Life) -> float:
+        """As `Records.kept`."""
+        return self._records.kept(life)
+
+    def observe(self, model: str, event: Event) -> None:
+        """Take one event of the pool of `model`, after the fleet has."""
+        if isinstance(event, Replaced):
+            life = Life(model, event.worker, event.epoch)
+            self._records.replaced(life, self._clock())
+            self._tell(life)
+
+    async def run(self, pools: Pools) -> None:
+        """Have snapshots asked for, and let doubts end, until cancelled."""
+        while True:
+            await self.step(pools)
+            await asyncio.sleep(STEP_SECONDS)
+
+    async def step(self, pools: Pools) -> None:
+        """Do what is due now."""
+        lives = {worker.life for worker in self._fleet}
+        self._records.keep(lives)
+        for life in self._tokens.keys() - lives:
+            del self._tokens[life]
+        for life, why in self._records.due(self._clock()):
+            logger.warning("worker %s of %s is doubted: %s", life.worker, life.model, why)
+            try:
+                await pools.get(life.model).doubt(life.worker, life.epoch, why)
+            except RedisError as error:
+                logger.info("worker %s: no snapshot is asked for now: %s", life.worker, error)
+        for life in lives:
+            self._tell(life)
+
+    def _tell(self, life: Life) -> None:
+        belief = self._records.doubt(life)
+        before = self._fleet.get(life.model, life.worker)
+        self._fleet.doubt(life, belief)
+        if belief is None and before is not None and before.life == life and before.doubt:
+            logger.warning("worker %s of %s is believed again", life.worker, life.model)
