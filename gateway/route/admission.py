@@ -73,6 +73,8 @@ class AdmissionQueue:
         self._levels: dict[int, FairQueue] = {}
         self._entries = 0
         self._drain = Drain()
+        # Of each line that waits, see `_line`.
+        self._drains: dict[tuple[int, str], Drain] = {}
         self.service = Service()
         self._staffed = False
 
@@ -90,27 +92,30 @@ class AdmissionQueue:
         `staffed`: there are workers. Without any, nobody knows how long anything takes.
         """
         self._staffed = staffed
-        ahead = self._ahead(ticket)
-        if staffed and self._finish_seconds(ahead, now) * CAUTION > ticket.deadline - now:
-            return Shed(ticket, Reason.LATE, self._retry_seconds(ahead, now))
+        wait = self._wait_seconds(ticket, now)
+        if staffed and (wait + self.service.seconds) * CAUTION > ticket.deadline - now:
+            return Shed(ticket, Reason.LATE, _retry_seconds(wait))
         if not self._waiting:
             self._drain.begin(now)
         self._waiting[ticket] = None
         if ticket.priority not in self._levels:
             self._levels[ticket.priority] = FairQueue(self._weight)
         self._levels[ticket.priority].add(ticket)
+        if _line(ticket) not in self._drains:
+            self._drains[_line(ticket)] = Drain()
+            self._drains[_line(ticket)].begin(now)
         if len(self._waiting) <= self._limit:
             return None
         last = self._levels[min(self._levels)].last()
         self.withdraw(last)
-        return Shed(last, Reason.FULL, self._retry_seconds(len(self._waiting), now))
+        return Shed(last, Reason.FULL, _retry_seconds(self.wait_seconds(now)))
 
     def withdraw(self, ticket: Ticket) -> None:
         """`ticket` waits no longer, without its turn. Idempotent."""
         if ticket in self._waiting:
             del self._waiting[ticket]
             self._levels[ticket.priority].withdraw(ticket)
-            self._drop_level(ticket.priority)
+            self._forget_line(ticket)
 
     def move(self, now: float, room: Room | None) -> Moved:
         """Shed those who are too late, then let in as many as there is `room` for.
@@ -121,7 +126,8 @@ class AdmissionQueue:
         shed = self._shed_late(now)
         entered: list[Ticket] = []
         if room is None:
-            self._drain.begin(now)
+            for drain in (self._drain, *self._drains.values()):
+                drain.begin(now)
             return Moved(entered, shed)
         while self._waiting and room.takes((ticket := self._next()).priority):
             self._enter(ticket, now)
@@ -147,13 +153,18 @@ class AdmissionQueue:
     def _enter(self, ticket: Ticket, now: float) -> None:
         del self._waiting[ticket]
         self._levels[ticket.priority].serve(ticket)
-        self._drop_level(ticket.priority)
         self._entries += 1
-        self._drain.entered(now)
+        for drain in (self._drain, self._drains[_line(ticket)]):
+            drain.entered(now)
+        self._forget_line(ticket)
 
-    def _drop_level(self, priority: int) -> None:
-        if not self._levels[priority]:
-            del self._levels[priority]
+    def _forget_line(self, ticket: Ticket) -> None:
+        """Drop what is kept of those that wait as `ticket` did, if nobody does any more."""
+        level = self._levels[ticket.priority]
+        if not level.waiting(ticket.tenant):
+            del self._drains[_line(ticket)]
+        if not level:
+            del self._levels[ticket.priority]
 
     def _shed_late(self, now: float) -> list[Shed]:
         service = self.service.seconds * CAUTION if self._staffed else 0.0
@@ -166,7 +177,7 @@ class AdmissionQueue:
             else:
                 continue
             self.withdraw(ticket)
-            shed.append(Shed(ticket, reason, self._retry_seconds(len(self._waiting), now)))
+            shed.append(Shed(ticket, reason, _retry_seconds(self.wait_seconds(now))))
         return shed
 
     def _ahead(self, ticket: Ticket) -> int:
@@ -177,12 +188,27 @@ class AdmissionQueue:
         level = self._levels.get(ticket.priority)
         return ahead + level.ahead(ticket.tenant) if level else ahead
 
-    def _finish_seconds(self, ahead: int, now: float) -> float:
-        return self._drain.seconds(ahead, now) + self.service.seconds
+    def _wait_seconds(self, ticket: Ticket, now: float) -> float:
+        """How long until the turn of a `ticket` that comes now; 0 until there is something to say.
 
-    def _retry_seconds(self, ahead: int, now: float) -> float:
-        seconds = self._drain.seconds(ahead, now) or RETRY_SECONDS
-        return min(max(seconds, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)
+        NOTE: who is ahead now says too little: until then others come, whose turn is before it. So
+        it is also as long as what waits of its tenant takes, at the rate at which that moves.
+        """
+        wait = self._drain.seconds(self._ahead(ticket), now)
+        own = self._drains.get(_line(ticket))
+        if own is None:
+            return wait
+        return max(wait, own.seconds(self._levels[ticket.priority].waiting(ticket.tenant), now))
+
+
+def _line(ticket: Ticket) -> tuple[int, str]:
+    """Those that wait behind each other: of one priority and one tenant."""
+    return ticket.priority, ticket.tenant
+
+
+def _retry_seconds(wait: float) -> float:
+    """When to try again where one would `wait` so long; 0 is unmeasured."""
+    return min(max(wait or RETRY_SECONDS, SHORTEST_RETRY_SECONDS), LONGEST_RETRY_SECONDS)
 
 
 class Drain:

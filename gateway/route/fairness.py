@@ -104,6 +104,11 @@ class FairQueue:
             for line in self._lines.values()
         )
 
+    def waiting(self, tenant: str) -> int:
+        """How many of `tenant` wait."""
+        line = self._lines.get(tenant)
+        return len(line.tickets) if line else 0
+
     def _leave(self, tenant: str, tag: float) -> None:
         if tag <= self._now:
             return

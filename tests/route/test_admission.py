@@ -1,6 +1,7 @@
 """The admission queue against a plain list of what waits."""
 
 import math
+import random
 from collections import Counter
 
 import pytest
@@ -280,6 +281,26 @@ def test_who_cannot_be_finished_in_time_is_shed_at_once_and_told_when_to_retry()
     # For its tenant is not the one that all wait for, nor its priority theirs.
     assert queue.offer(ticket("b", deadline=now + 2), now) is None
     assert queue.offer(ticket(priority=1, deadline=now + 2), now) is None
+
+
+@pytest.mark.parametrize("share", [1, 3, 10])
+def test_few_wait_in_vain_whatever_the_share_of_their_tenant(share: int) -> None:
+    """What comes later of the other tenant often goes first, and there is too much of both."""
+    rng, rate, deadline = random.Random(5), 32.0, 3.0
+    weights = {"rich": float(share), "poor": 1.0}
+    queue = AdmissionQueue(1000, weights.__getitem__)
+    turns, vain = Counter[str](), Counter[str]()
+    for turn in range(3000):
+        now = turn / rate
+        for _ in range(rng.choice((1, 2))):
+            tenant = rng.choice(list(weights))
+            queue.offer(ticket(tenant, arrived=now, deadline=now + deadline), now)
+        queue.served(0.5)
+        entered, shed = queue.move(now, Room(1, math.inf))
+        turns.update(each.tenant for each in entered)
+        vain.update(each.ticket.tenant for each in shed)
+    for tenant in weights:
+        assert vain[tenant] <= 0.15 * turns[tenant]
 
 
 def test_the_rate_falls_while_nobody_has_a_turn() -> None:
