@@ -56,7 +56,10 @@ Grace = Annotated[
 Redis = Annotated[
     str | None,
     typer.Option(
-        "--redis", metavar="URL", help="The Redis of all gateways; without it, an embedded one."
+        "--redis",
+        metavar="URL",
+        help="The Redis of all gateways: redis://HOST:PORT, rediss://…, unix://… or, behind "
+        "Sentinels, redis+sentinel://HOST:PORT,…/MASTER; without it, an embedded one.",
     ),
 ]
 Device = Annotated[

@@ -20,6 +20,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from gateway.summary import sentinel
+
 logger = logging.getLogger(__name__)
 
 START_SECONDS = 10.0
@@ -80,17 +82,19 @@ def connect_to_follow(url: str, patience: Patience = PATIENCE) -> Redis:
 
 
 def _client(url: str, timeout: float, connect_timeout: float) -> Redis:
+    options: dict[str, Any] = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": connect_timeout,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+    }
     try:
-        return _Client.from_url(
-            url,
-            socket_timeout=timeout,
-            socket_connect_timeout=connect_timeout,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
+        if url.startswith(f"{sentinel.SCHEME}:"):
+            return sentinel.master_client(sentinel.SentinelUrl.parse(url), _Client, **options)
+        return _Client.from_url(url, **options)
     except ValueError as error:
         raise RedisSetupError(
-            f"Redis URL {url!r}: {error} (such as redis://localhost:6379/0)"
+            f"Redis URL {url!r}: {error} (such as redis://localhost:6379/0, or {sentinel.EXAMPLE})"
         ) from error
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.summary import redis as module
 from gateway.summary.redis import RedisSetupError, connect, connect_to_follow, embedded_server
+from gateway.summary.sentinel import SentinelUrl
 from tests.summary.valkey import eventually
 
 
@@ -18,6 +19,38 @@ def test_a_wrong_url_is_named(url: str) -> None:
     for make in (connect, connect_to_follow):
         with pytest.raises(RedisSetupError, match=f"Redis URL '{url}'"):
             make(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("redis+sentinel://", "names no master"),
+        ("redis+sentinel://a:26379,b:26379", "names no master"),
+        ("redis+sentinel:///mymaster", "host:port of a Sentinel was expected, not ''"),
+        ("redis+sentinel://a:26379,/mymaster", "host:port of a Sentinel was expected, not ''"),
+        ("redis+sentinel://a:port/mymaster", "'port'"),
+        ("redis+sentinel://a:99999/mymaster", "Port out of range"),
+        ("redis+sentinel://a:26379/mymaster/zero", "not 'zero'"),
+        ("redis+sentinel://a:26379/mymaster?db=1", "options are not understood"),
+    ],
+)
+def test_a_wrong_url_of_sentinels_is_named(url: str, problem: str) -> None:
+    for make in (connect, connect_to_follow):
+        with pytest.raises(RedisSetupError) as caught:
+            make(url)
+        message = str(caught.value)
+        assert url in message
+        assert problem in message
+        assert "redis+sentinel://host-a:26379,host-b:26379/mymaster" in message
+
+
+def test_what_a_url_of_sentinels_says() -> None:
+    assert SentinelUrl.parse("redis+sentinel://a/main") == SentinelUrl(
+        [("a", 26379)], "main", 0, None, None
+    )
+    assert SentinelUrl.parse("redis+sentinel://me:p%40ss@a:1,[::1]:2/main/3") == SentinelUrl(
+        [("a", 1), ("::1", 2)], "main", 3, "me", "p@ss"
+    )
 
 
 def test_no_server_program(monkeypatch: pytest.MonkeyPatch) -> None:
