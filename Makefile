@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast lint fmt proto proto-check bench bench-attention bench-engine bench-kv bench-eviction bench-index clean
+.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-engine bench-kv bench-eviction bench-index clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,11 +23,14 @@ $(STAMP): pyproject.toml constraints.txt
 up: $(STAMP) ## Run Redis, a gateway and two workers with a real model; Ctrl-C stops all
 	@$(BIN)/radixgate up
 
-test: $(STAMP) ## Run all tests
-	$(BIN)/python -m pytest
+test: $(STAMP) ## Run all tests, except most orders in which parts can fail
+	$(BIN)/python -m pytest -m "not long"
 
 test-fast: $(STAMP) ## Run the pure unit and property tests (under a minute)
 	$(BIN)/python -m pytest -m "not slow" -q
+
+test-fault: $(STAMP) ## Kill and hang gateways, workers and Redis under load, in every order
+	$(BIN)/python -m pytest tests/fault --durations=0
 
 lint: $(STAMP) proto-check ## Check format, lint, types, import layers and that the stubs are fresh
 	$(BIN)/ruff format --check .

@@ -23,7 +23,9 @@ CHAT_TEMPLATE = (
 _CORPUS = Path(__file__).parent.parent / "LICENSE"
 
 
-def make_tiny(directory: Path, arch: Architecture, seed: int = 0) -> Path:
+def make_tiny(
+    directory: Path, arch: Architecture, seed: int = 0, max_context: int = MAX_CONTEXT
+) -> Path:
     """Write a model of 2 layers, 4 heads over 2 KV heads of 16, 512 tokens; returns `directory`.
 
     Equal arguments write equal weights; another `seed` is another model, so another fingerprint.
@@ -39,7 +41,7 @@ def make_tiny(directory: Path, arch: Architecture, seed: int = 0) -> Path:
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 16,
-        "max_position_embeddings": MAX_CONTEXT,
+        "max_position_embeddings": max_context,
         "initializer_range": 0.4,
         "tie_word_embeddings": False,
         "bos_token_id": 1,

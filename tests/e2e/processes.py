@@ -120,13 +120,27 @@ class Fleet:
         self.directory = directory
         self.parts: list[Process] = []
 
-    def redis(self, port: int) -> Process:
+    def redis(self, port: int, *options: str) -> Process:
         """A Valkey server that keeps nothing on disk."""
         from gateway.summary.redis import server_program
 
         command = [server_program(), "--port", str(port), "--bind", "127.0.0.1"]
-        command += ["--save", "", "--dir", str(self.directory)]
+        command += ["--save", "", "--dir", str(self.directory), *options]
         return self._add(f"redis-{port}", command, "Ready to accept connections")
+
+    def sentinel(self, port: int, redis_port: int, master: str) -> Process:
+        """The only Sentinel of `master`, which it takes for dead after a second of silence."""
+        from gateway.summary.redis import server_program
+
+        config = self.directory / f"sentinel-{port}.conf"
+        config.write_text(
+            f"port {port}\nbind 127.0.0.1\ndir {self.directory}\n"
+            f"sentinel monitor {master} 127.0.0.1 {redis_port} 1\n"
+            f"sentinel down-after-milliseconds {master} 1000\n"
+            f"sentinel failover-timeout {master} 4000\n"
+        )
+        command = [server_program(), str(config), "--sentinel"]
+        return self._add(f"sentinel-{port}", command, "[+]monitor master")
 
     def gateway(self, port: int, redis_port: int | None = None, *options: str) -> Process:
         """A gateway; without `redis_port` it brings its embedded Valkey."""

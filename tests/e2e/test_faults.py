@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 from radixgate.client import Client
-from radixgate.digest import SetDigest
 from radixgate.errors import InvalidRequest
 
 from tests.e2e.load import Load, prompts
 from tests.e2e.processes import Fleet, free_port, wait_until
-from tests.e2e.truth import held, mirrored, summaries, true_summaries
+from tests.e2e.truth import all_agree, held, mirrored, summaries
 
 pytestmark = pytest.mark.slow
 
@@ -230,18 +229,3 @@ def test_two_models_are_served_side_by_side(
     first, second = answers.values()
     assert first.ids != second.ids, "one model answered for both"
     assert first.started.cached_tokens == second.started.cached_tokens == 0
-
-
-def all_agree(gateways: list[str], redis_port: int, model: str) -> None:
-    """Redis and every gateway believe exactly what the workers hold."""
-
-    def check() -> bool:
-        truth = {key: names for key, names in true_summaries(gateways[0]).items() if names}
-        digests = {key: SetDigest.of(names) for key, names in truth.items()}
-        return (
-            len(truth) == 2
-            and summaries(redis_port, model) == truth
-            and all(mirrored(gateway) == digests for gateway in gateways)
-        )
-
-    wait_until(check, REPAIR_SECONDS, "Redis, mirrors and workers agree")

@@ -1,5 +1,7 @@
 """What a worker holds, what Redis says it holds, and what a gateway believes."""
 
+from collections.abc import Sequence
+
 import grpc
 import redis
 from radixgate.client import Client
@@ -9,6 +11,7 @@ from radixgate.v1.worker_pb2 import InventoryRequest
 from radixgate.v1.worker_pb2_grpc import WorkerStub
 
 from gateway.summary.store import pool_key
+from tests.e2e.processes import wait_until
 
 
 def held(address: str) -> set[int]:
@@ -45,6 +48,29 @@ def true_summaries(gateway: str) -> dict[tuple[str, int], set[int]]:
         return {
             (info.worker, info.epoch): held(info.address) for info in client.workers(timeout=10)
         }
+
+
+def all_agree(
+    gateways: Sequence[str], redis_port: int, model: str, *, workers: int = 2, seconds: float = 10.0
+) -> None:
+    """Wait until Redis and every gateway believe exactly what the workers hold.
+
+    `seconds`: fails after so many. `workers`: that there must be; some of them hold something.
+    """
+
+    def check() -> bool:
+        truth = true_summaries(gateways[0])
+        digests = {key: SetDigest.of(names) for key, names in truth.items()}
+        # Redis has no empty sets.
+        held_somewhere = {key: names for key, names in truth.items() if names}
+        return (
+            len(truth) == workers
+            and len(held_somewhere) > 0
+            and summaries(redis_port, model) == held_somewhere
+            and all(mirrored(gateway) == digests for gateway in gateways)
+        )
+
+    wait_until(check, seconds, "Redis, mirrors and workers agree")
 
 
 def _escaped(pattern: str) -> str:
