@@ -35,6 +35,7 @@ from worker.model.weights import WeightFormat
 from worker.report import Reporter
 from worker.serve.admission import Served
 from worker.serve.card import CardMaker
+from worker.serve.drain import Drain
 from worker.serve.pins import Pinner
 from worker.serve.resume import Resumer
 from worker.serve.server import WorkerServer
@@ -111,27 +112,20 @@ class Worker:
 
     Args:
         address: host:port that it listens on.
-        server: of gRPC.
         engine: behind the service.
-        service: on it.
-        reporter: None without gateways.
+        drain: how it leaves.
         failed: done, with the error, when the engine or the reporter has broken.
     """
 
     address: str
-    server: WorkerServer
-    service: WorkerService
     engine: Engine
-    reporter: Reporter | None
+    drain: Drain
     failed: asyncio.Future[None]
 
-    async def drain(self, grace_seconds: float) -> None:
-        """Tell everyone that this worker goes, and finish what runs."""
-        await self.server.not_serving()
-        self.service.draining.set()
-        if self.reporter:
-            self.reporter.tell_load()
-        await self.service.drain(grace_seconds)
+    async def leave(self, grace_seconds: float) -> None:
+        """Drain, and end what is unfinished then."""
+        await self.drain.run(grace_seconds)
+        await self.drain.end()
 
 
 def run_worker(config: WorkerConfig) -> None:
@@ -140,6 +134,7 @@ def run_worker(config: WorkerConfig) -> None:
     Raises:
         ConfigError: the worker cannot be run as asked.
         RuntimeError: something broke while serving.
+        SystemExit: 128 + n, a second signal n ended it.
     """
     asyncio.run(_run(config))
 
@@ -154,7 +149,7 @@ async def _run(config: WorkerConfig) -> None:
         if running.failed.done():
             raise RuntimeError("the worker broke") from running.failed.exception()
         _log.info("worker is draining")
-        await signals.unless_repeated(running.drain(config.grace_seconds))
+        await signals.unless_repeated(running.leave(config.grace_seconds))
 
 
 @asynccontextmanager
@@ -201,6 +196,14 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
     cards = CardMaker(card, config.model, parts.tokenizer_json)
     served = _served(card, parts)
     pinner = Pinner(card.worker, served, parts.engine, config.block_size)
+    reporter: Reporter | None = None
+
+    async def tell() -> None:
+        await server.not_serving()
+        if reporter:
+            await reporter.tell_draining()
+
+    drain = Drain(card.worker, tell)
     service = WorkerService(
         card.worker,
         served,
@@ -209,14 +212,14 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
         events=parts.events,
         pinner=pinner,
         resumer=Resumer(parts.tokenizer),
+        drain=drain,
     )
     await server.start(service)
-    reporter = None
     if config.gateways:
-        reporter = _reporter(config, card, parts, service, address)
+        reporter = _reporter(config, card, parts, drain, address)
         task = asyncio.create_task(_guard(reporter.run(), fail))
         stack.push_async_callback(_close, reporter, task)
-    return Worker(address, server, service, parts.engine, reporter, failed)
+    return Worker(address, parts.engine, drain, failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +327,7 @@ def _served(card: ModelCard, parts: _Parts) -> Served:
 
 
 def _reporter(
-    config: WorkerConfig, card: ModelCard, parts: _Parts, service: WorkerService, address: str
+    config: WorkerConfig, card: ModelCard, parts: _Parts, drain: Drain, address: str
 ) -> Reporter:
     hello = Hello(
         worker=card.worker,
@@ -339,7 +342,7 @@ def _reporter(
     return Reporter(
         hello,
         parts.events,
-        lambda: (parts.engine.load, service.draining.is_set()),
+        lambda: (parts.engine.load, drain.begun),
         config.gateways,
         random.Random(card.epoch),
     )

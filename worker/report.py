@@ -108,6 +108,7 @@ class Reporter:
         self._next_load = 0.0
         self._wake = asyncio.Event()
         self._closing = asyncio.Event()
+        self._draining_known = asyncio.Event()
 
     async def run(self) -> None:
         """Keep one stream to one of the gateways; returns after `close`."""
@@ -126,6 +127,11 @@ class Reporter:
         """Send a Load now."""
         self._next_load = 0.0
         self._wake.set()
+
+    async def tell_draining(self) -> None:
+        """Send a Load, which says that the worker drains; return when the gateways know."""
+        self.tell_load()
+        await self._draining_known.wait()
 
     def close(self) -> None:
         """Send a last Load, end the stream, and end `run`."""
@@ -224,6 +230,8 @@ class Reporter:
                 ack = await call.read()
             if not isinstance(ack, Ack):
                 return
+            if ack.draining:
+                self._draining_known.set()
             if ack.action == Ack.ACTION_RESYNC:
                 _log.info("the gateway asks for a snapshot: %s", ack.message)
                 self._resync = True

@@ -72,8 +72,8 @@ class Session:
         )
 
     async def _take_load(self, load: Load) -> Ack | None:
-        self._draining = load.draining
         outcome = await self._pool.write(lambda sink: sink.load(self._worker, self._epoch, load))
+        self._draining = load.draining and outcome.verdict is not Verdict.UNKNOWN
         if outcome.verdict is Verdict.RESYNC and self._awaits_snapshot:
             return self._ack(Ack.ACTION_CONTINUE, outcome.seq)
         return await self._answer(outcome)
@@ -109,4 +109,10 @@ class Session:
         return self._ack(Ack.ACTION_RESYNC, seq, why)
 
     def _ack(self, action: Ack.Action.ValueType, seq: int, message: str = "") -> Ack:
-        return Ack(action=action, seq=seq, message=message, lease_ms=self._lease_ms)
+        return Ack(
+            action=action,
+            seq=seq,
+            message=message,
+            lease_ms=self._lease_ms,
+            draining=self._draining,
+        )

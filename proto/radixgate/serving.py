@@ -32,25 +32,33 @@ class StopSignals:
 
     def __init__(self) -> None:
         self._first, self._second = asyncio.Event(), asyncio.Event()
+        self._last = signal.SIGTERM
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._received)
+            loop.add_signal_handler(number, self._received, number)
 
     async def wait(self) -> None:
         """Return at the first signal."""
         await self._first.wait()
 
     async def unless_repeated(self, stopping: Coroutine[Any, Any, None]) -> None:
-        """Run `stopping` to its end, or drop it at the second signal."""
+        """Run `stopping` to its end, or drop it at the second signal.
+
+        Raises:
+            SystemExit: 128 + n, as shells have it: signal n was the second.
+        """
         task = asyncio.create_task(stopping)
         repeated = asyncio.create_task(self._second.wait())
         await asyncio.wait({task, repeated}, return_when=asyncio.FIRST_COMPLETED)
         repeated.cancel()
-        if not task.done():
-            logger.warning("a second signal: stopping at once")
-            task.cancel()
+        if task.done():
+            return await task
+        logger.warning("a second signal: stopping at once")
+        task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+        raise SystemExit(128 + self._last)
 
-    def _received(self) -> None:
+    def _received(self, number: signal.Signals) -> None:
+        self._last = number
         (self._second if self._first.is_set() else self._first).set()

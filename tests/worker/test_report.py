@@ -35,6 +35,7 @@ class Gateway(KvSyncServicer):
         self.refusal: str | None = None
         self.acknowledges = True
         self.silent = False
+        self.confirms = True
         self._staged: set[int] = set()
         self._changed = asyncio.Event()
 
@@ -93,7 +94,8 @@ class Gateway(KvSyncServicer):
         return self._continue(self.seq)
 
     def _continue(self, seq: int) -> Ack:
-        return Ack(action=Ack.ACTION_CONTINUE, seq=seq, lease_ms=LEASE_MS)
+        draining = self.confirms and bool(self.loads) and self.loads[-1].draining
+        return Ack(action=Ack.ACTION_CONTINUE, seq=seq, lease_ms=LEASE_MS, draining=draining)
 
     def _resync(self) -> Ack:
         return Ack(action=Ack.ACTION_RESYNC, seq=self.seq, message="test")

@@ -105,8 +105,8 @@ async def all_is_given_back(running: Worker) -> None:
     await idle(running)
     kv = running.engine.load.kv
     assert kv.free_blocks + kv.cached_blocks == kv.total_blocks
-    assert await running.service.drain(10) == 0
-    running.service.draining.clear()
+    assert await running.drain.run(10) == 0
+    running.drain.refuses.clear()
     assert sequences_alive() == 0
 
 

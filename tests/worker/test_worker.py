@@ -1,9 +1,7 @@
-"""A whole worker over gRPC, with a tiny model: answers, refusals, cancellation, drain, start-up."""
+"""A whole worker over gRPC, with a tiny model: answers, refusals, cancellation, start-up."""
 
 import asyncio
-import signal
 import socket
-import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +12,6 @@ import grpc
 import grpc.aio
 import pytest
 import torch
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from radixgate.namespace import Namespace
 from radixgate.prefix import boundary_hashes, pack_tokens, unpack_hashes
 from radixgate.v1.generate_pb2 import (
@@ -27,7 +24,7 @@ from radixgate.v1.generate_pb2 import (
     Stopping,
     TokenIds,
 )
-from radixgate.v1.worker_pb2 import DescribeRequest, DrainRequest, InventoryRequest, ModelCard
+from radixgate.v1.worker_pb2 import DescribeRequest, InventoryRequest, ModelCard
 from radixgate.v1.worker_pb2_grpc import WorkerStub
 from tokenizers import Tokenizer
 
@@ -177,29 +174,6 @@ async def test_a_client_that_goes_away_frees_everything(config: WorkerConfig) ->
         await idle(running)
 
 
-async def test_draining_finishes_what_runs_and_takes_no_more(config: WorkerConfig) -> None:
-    async with serve(config) as (running, stub):
-        call = stub.Generate(generation(max_tokens=60))
-        assert (await call.read()).HasField("started")
-        drained = asyncio.ensure_future(stub.Drain(DrainRequest(grace_seconds=60)))
-        await running.service.draining.wait()
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await collect(stub, generation())
-        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-        while (message := await call.read()) is not grpc.aio.EOF:
-            last = message
-        assert last.finished.output_tokens == 60
-        assert (await drained).unfinished == 0
-
-
-async def test_drain_says_what_was_left_after_the_grace(config: WorkerConfig) -> None:
-    async with serve(config) as (_, stub):
-        call = stub.Generate(generation(max_tokens=150))
-        await call.read()
-        assert (await stub.Drain(DrainRequest(grace_seconds=0))).unfinished == 1
-        call.cancel()
-
-
 async def test_a_broken_engine_is_an_error_for_all(
     config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +203,7 @@ async def test_what_is_held_is_reported_and_a_draining_worker_says_so(config: Wo
             (hello,) = gateway.hellos
             assert (hello.worker, hello.epoch, hello.address) == ("w1", card.epoch, running.address)
             assert hello.fingerprint == card.fingerprint
-            await running.drain(grace_seconds=5)
+            await running.leave(grace_seconds=5)
         await gateway.until(lambda: gateway.ended == 1)
         assert gateway.loads[-1].draining
 
@@ -326,47 +300,6 @@ async def test_what_cannot_run_is_a_config_error(
     with pytest.raises(ConfigError, match=says):
         async with worker(replace(config, **change)):
             pass
-
-
-PROCESS = """
-import logging, sys
-from pathlib import Path
-from worker.main import WorkerConfig, run_worker
-logging.basicConfig(level=logging.INFO)
-run_worker(WorkerConfig(Path(sys.argv[1]), device="cpu", threads=1))
-"""
-
-
-async def test_a_process_says_ready_drains_on_sigterm_and_exits_cleanly(tiny_llama: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROCESS, str(tiny_llama), stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        assert process.stderr
-        async for line in process.stderr:
-            if b"worker ready on " in line:
-                break
-        address = line.decode().rpartition(" ")[2].strip()
-        async with grpc.aio.insecure_channel(address) as channel:
-            health = health_pb2_grpc.HealthStub(channel)
-            ask = health_pb2.HealthCheckRequest()
-            assert (await health.Check(ask)).status == health_pb2.HealthCheckResponse.SERVING
-            call = WorkerStub(channel).Generate(generation(max_tokens=300))
-            await call.read()
-            process.send_signal(signal.SIGTERM)
-            async for line in process.stderr:
-                if b"draining" in line:
-                    break
-            assert (await health.Check(ask)).status == health_pb2.HealthCheckResponse.NOT_SERVING
-            while (message := await call.read()) is not grpc.aio.EOF:
-                last = message
-            assert last.finished.output_tokens == 300
-        await process.stderr.read()
-        assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def test_models_differ_by_fingerprint(config: WorkerConfig, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ request held in the engine is given back at once.
 """
 
 import asyncio
-import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,21 +35,18 @@ from worker.kv.events import KvEvents
 from worker.report import snapshots
 from worker.serve.admission import Served
 from worker.serve.card import CardMaker
+from worker.serve.drain import Drain
 from worker.serve.messages import messages
 from worker.serve.pins import Pinner
 from worker.serve.resume import Resumer, ended
-
-_log = logging.getLogger(__name__)
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class WorkerService(WorkerServicer):
     """Args: `worker`, its id; `served`, what it takes; `cards`, its description; the `engine`;
-    `events`, the ledger of its KV; `pinner`, which keeps prompts; `resumer`, which takes over.
-
-    Attributes:
-        draining: set once requests are not taken any more.
+    `events`, the ledger of its KV; `pinner`, which keeps prompts; `resumer`, which takes over;
+    `drain`, how it leaves.
     """
 
     def __init__(
@@ -63,8 +59,8 @@ class WorkerService(WorkerServicer):
         events: KvEvents,
         pinner: Pinner,
         resumer: Resumer,
+        drain: Drain,
     ) -> None:
-        self.draining = asyncio.Event()
         self._worker = worker
         self._served = served
         self._cards = cards
@@ -72,9 +68,7 @@ class WorkerService(WorkerServicer):
         self._events = events
         self._pinner = pinner
         self._resumer = resumer
-        self._streams = 0
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._drain = drain
 
     async def Describe(  # noqa: N802
         self,
@@ -89,8 +83,8 @@ class WorkerService(WorkerServicer):
     ) -> None:
         """Serve one generation.
 
-        Codes: as in `worker.serve.admission`; UNAVAILABLE while draining; DEADLINE_EXCEEDED when
-        the caller's deadline passed; INTERNAL when the engine failed.
+        Codes: as in `worker.serve.admission`; UNAVAILABLE when it leaves, before or in the midst
+        of it; DEADLINE_EXCEEDED when the caller's deadline passed; INTERNAL when the engine failed.
         """
         async with self._serving(context):
             asked = self._served.admit(request)
@@ -112,7 +106,7 @@ class WorkerService(WorkerServicer):
 
     async def Drain(self, request: DrainRequest, context: Context) -> DrainResponse:  # noqa: ARG002, N802
         """Take no more requests; answer when the last one has ended or the grace is over."""
-        return DrainResponse(unfinished=await self.drain(request.grace_seconds))
+        return DrainResponse(unfinished=await self._drain.run(request.grace_seconds))
 
     async def Inventory(  # noqa: N802
         self,
@@ -123,33 +117,14 @@ class WorkerService(WorkerServicer):
         for snapshot in snapshots(self._events.held()):
             yield snapshot
 
-    async def drain(self, grace_seconds: float) -> int:
-        """Take no more requests and wait for those there are; how many are left after the grace."""
-        self.draining.set()
-        try:
-            async with asyncio.timeout(grace_seconds):
-                await self._quiet.wait()
-        except TimeoutError:
-            _log.warning("%d requests are unfinished after the grace", self._streams)
-        return self._streams
-
     @asynccontextmanager
     async def _serving(self, context: Context) -> AsyncIterator[None]:
-        """A request, which draining waits for; refusals in it end the RPC with their status."""
-        if self.draining.is_set():
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"worker {self._worker} is draining; ask another"
-            )
-        self._streams += 1
-        self._quiet.clear()
+        """A request, which draining waits for; refusals of it, or in it, end the RPC."""
         try:
-            yield
+            with self._drain.request():
+                yield
         except RefusedError as error:
             await context.abort(error.code, str(error))
-        finally:
-            self._streams -= 1
-            if not self._streams:
-                self._quiet.set()
 
     async def _stream(self, asked: Request, text: OutputText | None, context: Context) -> None:
         queue: asyncio.Queue[Event] = asyncio.Queue()

@@ -337,6 +337,7 @@ class Ack(_message.Message):
     SEQ_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     action: Global___Ack.Action.ValueType
     seq: _builtins.int
     """The last seq that the gateways hold."""
@@ -344,6 +345,8 @@ class Ack(_message.Message):
     """Why, for the worker's log."""
     lease_ms: _builtins.int
     """The worker is dropped when nothing was heard of it for so long."""
+    draining: _builtins.bool
+    """The gateways are told that the worker drains: what they choose from now on is another one."""
     def __init__(
         self,
         *,
@@ -351,10 +354,11 @@ class Ack(_message.Message):
         seq: _builtins.int = ...,
         message: _builtins.str = ...,
         lease_ms: _builtins.int = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "lease_ms", b"lease_ms", "message", b"message", "seq", b"seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "draining", b"draining", "lease_ms", b"lease_ms", "message", b"message", "seq", b"seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
