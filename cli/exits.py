@@ -18,7 +18,8 @@ class ExitCode(IntEnum):
 
 EPILOG = (
     "Exit codes: 0 done; 1 failed; 2 the command or its input is wrong; "
-    "3 no gateway or worker can take it now, retry later; 4 timed out; 130 interrupted."
+    "3 no gateway or worker can take it now, retry later; 4 timed out; 130 interrupted; "
+    "128 + n stopped by signal n (gateway and worker: by a second one; the first lets them finish)."
 )
 
 

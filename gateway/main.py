@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import start_http_server
+from radixgate.calls import Calls
 from radixgate.serving import StopSignals
 from radixgate.v1.sync_pb2 import DESCRIPTOR as SYNC
 from radixgate.v1.sync_pb2_grpc import add_KvSyncServicer_to_server
@@ -54,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 REDIS_HEALTH: Final = "redis"
 HEALTH_SECONDS: Final = 0.2
+FLUSH_SECONDS: Final = 1.0
+"""For the status of the last calls to reach their clients."""
+
 TEXT_THREADS: Final = 4
 
 
@@ -95,21 +99,27 @@ class GatewayConfig:
 class Gateway:
     """A gateway that serves.
 
-    Args: `address`, host:port; `server`; `sync`, the KvSync service; `metrics_port`, if it has one;
-    `background`, work that never ends unless it fails.
+    Args: `address`, host:port; `server`; `calls` of clients; `sync`, the KvSync service;
+    `metrics_port`, if it has one; `background`, work that never ends unless it fails.
     """
 
     address: str
     server: Server
+    calls: Calls
     sync: KvSyncService
     metrics_port: int | None
     background: asyncio.Future[Any]
 
     async def stop(self, notice: float, grace: float) -> None:
-        """Tell everyone, then finish what runs; times in seconds."""
+        """Tell everyone, then finish what runs or waits; times in seconds."""
         await self.server.announce_end(notice)
+        self.server.take_no_more()
+        if unfinished := await self.calls.finish(grace):
+            logger.warning("%d calls are unfinished after the grace of %g s", unfinished, grace)
+        await self.calls.end()
+        # NOTE: last, since without reports the workers would be lost to what still runs.
         await self.sync.close()
-        await self.server.stop(grace)
+        await self.server.stop(FLUSH_SECONDS)
 
 
 def run_gateway(config: GatewayConfig) -> None:
@@ -117,6 +127,7 @@ def run_gateway(config: GatewayConfig) -> None:
 
     Raises:
         ConfigError: the port is taken, or there is no Redis to use.
+        SystemExit: 128 + n, a second signal n stopped it.
     """
     asyncio.run(_run(config))
 
@@ -221,6 +232,7 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         clock=clock,
         hedge=config.hedge,
     )
+    calls = Calls("this gateway")
     service = GatewayService(
         pools=pools,
         fleet=fleet,
@@ -231,6 +243,7 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         dispatcher=dispatcher,
         lookaside=lookaside,
         pins=Pins(fleet, chooser, channels),
+        calls=calls,
         metrics=metrics,
         clock=clock,
     )
@@ -253,7 +266,8 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(_cancel, background)
     stack.push_async_callback(server.stop, 0.0)
     stack.push_async_callback(sync.close)
-    return Gateway(f"{config.host}:{port}", server, sync, metrics_port, background)
+    stack.push_async_callback(calls.end)
+    return Gateway(f"{config.host}:{port}", server, calls, sync, metrics_port, background)
 
 
 def _queue_config(config: GatewayConfig) -> QueueConfig:

@@ -11,6 +11,7 @@ from radixgate.serving import SERVER_OPTIONS
 
 SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
+FOREVER_SECONDS: Final = 1e6
 
 
 class PortTakenError(Exception):
@@ -56,6 +57,10 @@ class Server:
         """Say NOT_SERVING, and serve on for `notice` seconds, in which that gets around."""
         await self._health.enter_graceful_shutdown()
         await asyncio.sleep(notice)
+
+    def take_no_more(self) -> None:
+        """Listen no more, and tell connected clients so; calls under way go on until `stop`."""
+        self._closing = asyncio.create_task(self.grpc.stop(FOREVER_SECONDS))
 
     async def stop(self, grace: float) -> None:
         """Take no more calls, and end those that run after `grace` seconds. Idempotent."""

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 from grpc import StatusCode
+from radixgate.calls import Calls
 from radixgate.digest import SetDigest
 from radixgate.limits import check_ttl
 from radixgate.refused import RefusedError, invalid_argument
@@ -60,7 +61,8 @@ Asked: TypeAlias = GenerateRequest | ChatRequest
 class GatewayService:
     """Args: `pools`, `fleet` and `models`, what there is; `preparer`, `queues`, `chooser` and
     `dispatcher`, which serve requests; `lookaside`, for those whose clients call the worker
-    themselves; `pins`, which keeps prompts; `metrics`; the fleet's `clock`.
+    themselves; `pins`, which keeps prompts; `calls`, those under way; `metrics`; the fleet's
+    `clock`.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class GatewayService:
         dispatcher: Dispatcher,
         lookaside: Lookaside,
         pins: Pins,
+        calls: Calls,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
@@ -87,6 +90,7 @@ class GatewayService:
         self._dispatcher = dispatcher
         self._lookaside = lookaside
         self._pins = pins
+        self._calls = calls
         self._metrics = metrics
         self._clock = clock
 
@@ -249,7 +253,8 @@ class GatewayService:
         """Ends the RPC with the status that what happens inside calls for, and counts it."""
         code = StatusCode.OK
         try:
-            yield
+            with self._calls.call():
+                yield
         except RefusedError as refusal:
             code = refusal.code
             await context.abort(code, refusal.message, refusal.trailers)

@@ -219,6 +219,7 @@ class Pools:
         self._observers = observers
         self._pools: dict[str, Pool] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._publishers: list[Publisher] = []
         self._discovery_problem = ""
 
     def __iter__(self) -> Iterator[Pool]:
@@ -245,6 +246,7 @@ class Pools:
             )
             self._pools[model] = pool
             publisher = Publisher(self._redis, model, pool.outbox)
+            self._publishers.append(publisher)
             for part in (pool.tail, pool.auditor, publisher):
                 name = f"{type(part).__name__} of {model}"
                 self._tasks.append(asyncio.create_task(part.run(), name=name))
@@ -272,9 +274,10 @@ class Pools:
             await asyncio.sleep(DISCOVERY_SECONDS)
 
     async def close(self) -> None:
-        """Stop following and close the connections."""
+        """Stop following, tell the others what has ended here, and close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(publisher.close() for publisher in self._publishers))
         await self._redis.aclose()
         await self._follow.aclose()

@@ -45,6 +45,10 @@ class Publisher:
             await self._news()
             await asyncio.sleep(PACE_SECONDS if await self._publish() else RETRY_SECONDS)
 
+    async def close(self) -> None:
+        """Publish what has gathered, once `run` has been cancelled: the others need not wait."""
+        await self._publish()
+
     async def _news(self) -> None:
         """Wait for a reservation; for a release or a sign of life only so long."""
         try:

@@ -9,7 +9,12 @@ import grpc.aio
 import pytest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from radixgate.prefix import pack_tokens
-from radixgate.v1.gateway_pb2 import TRUST_LIVE, ListWorkersRequest, WorkerInfo
+from radixgate.v1.gateway_pb2 import (
+    TRUST_LIVE,
+    ListModelsRequest,
+    ListWorkersRequest,
+    WorkerInfo,
+)
 from radixgate.v1.gateway_pb2_grpc import GatewayStub
 from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse
 
@@ -59,7 +64,10 @@ async def working(client: Client, *workers: ScriptedWorker) -> AsyncIterator[Non
 
 
 async def live(client: Client, *workers: ScriptedWorker) -> bool:
-    """Whether they, and maybe others, are trusted."""
+    """Whether they, and maybe others, are trusted, and the gateway can tokenize for them."""
+    models = {info.model for info in (await client.gateway.ListModels(ListModelsRequest())).models}
+    if not models >= {worker.card.model for worker in workers}:
+        return False
     lives = {info.address for info in await client.workers() if info.trust == TRUST_LIVE}
     return lives >= {worker.address for worker in workers}
 

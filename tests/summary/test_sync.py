@@ -148,7 +148,9 @@ async def test_a_broken_stream_is_told_to_all_and_a_drained_worker_departs(
 
         again = values.hello("a", 1, seq=1, model=model)
         async with worker_half(one.address, again, held=a.held) as a:
+            assert not any(ack.draining for ack in a.acks)
             a.draining = True
+            await eventually(lambda: a.acks[-1].draining, "the confirmation")
             await eventually(
                 lambda: any(
                     isinstance(event, Loaded) and event.load.draining for event in two.log.events
