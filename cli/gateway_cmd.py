@@ -11,6 +11,12 @@ from cli.extras import needs
 Port = Annotated[
     int, typer.Option(min=0, max=65535, help="Where to serve gRPC; 0 is any free port.")
 ]
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="N", help="So many processes share the port; metrics of each on the next."
+    ),
+]
 Lease = Annotated[
     int, typer.Option(min=1_000, metavar="MS", help="Drop a worker that says nothing for so long.")
 ]
@@ -52,6 +58,7 @@ def gateway(
     *,
     host: options.Host = "127.0.0.1",
     port: Port = 50051,
+    processes: Processes = 1,
     redis: options.Redis = None,
     metrics_port: options.MetricsPort = None,
     lease_ms: Lease = 5_000,
@@ -65,6 +72,7 @@ def gateway(
 ) -> None:
     """Run a gateway: it routes every request to the worker that holds most of its prompt."""
     with needs("gateway"):
+        from cli.processes import run_processes
         from gateway.main import ConfigError, GatewayConfig, run_gateway
     logs.configure()
     config = GatewayConfig(
@@ -82,6 +90,9 @@ def gateway(
         grace_seconds=grace,
     )
     try:
-        run_gateway(config)
+        if processes > 1:
+            run_processes(config, processes)
+        else:
+            run_gateway(config)
     except ConfigError as error:
         raise CommandError(str(error)) from error

@@ -2,9 +2,9 @@
 
 import logging
 
-FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+FORMAT = "%(asctime)s %(levelname)-7s {who}%(name)s: %(message)s"
 
 
-def configure() -> None:
-    """Log from INFO on."""
-    logging.basicConfig(level=logging.INFO, format=FORMAT)
+def configure(who: str = "") -> None:
+    """Log from INFO on; `who` is before the name of each logger."""
+    logging.basicConfig(level=logging.INFO, format=FORMAT.format(who=who))

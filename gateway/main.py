@@ -9,7 +9,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -69,6 +69,7 @@ class ConfigError(Exception):
 class GatewayConfig:
     """Args:
     host, port: where to serve gRPC; port 0 is any free one.
+    share_port: let other processes listen on the port as well.
     redis_url: of the Redis that all gateways share; None starts an embedded one.
     metrics_port: where to serve Prometheus metrics; None is nowhere, 0 any free port.
     lease_ms: a worker that says nothing for so long is dropped.
@@ -83,6 +84,7 @@ class GatewayConfig:
 
     host: str = "127.0.0.1"
     port: int = 50051
+    share_port: bool = False
     redis_url: str | None = None
     metrics_port: int | None = None
     lease_ms: int = 5_000
@@ -122,20 +124,29 @@ class Gateway:
         await self.server.stop(FLUSH_SECONDS)
 
 
-def run_gateway(config: GatewayConfig) -> None:
+def log_ready(running: Gateway) -> None:
+    """Say in the log that a gateway serves."""
+    logger.info("gateway ready on %s", running.address)
+
+
+def run_gateway(config: GatewayConfig, ready: Callable[[Gateway], None] = log_ready) -> None:
     """Serve until SIGTERM or SIGINT; a second signal stops at once.
+
+    Args:
+        config: how.
+        ready: called once it serves.
 
     Raises:
         ConfigError: the port is taken, or there is no Redis to use.
         SystemExit: 128 + n, a second signal n stopped it.
     """
-    asyncio.run(_run(config))
+    asyncio.run(_run(config, ready))
 
 
-async def _run(config: GatewayConfig) -> None:
+async def _run(config: GatewayConfig, ready: Callable[[Gateway], None]) -> None:
     signals = StopSignals()
     async with gateway(config) as running:
-        logger.info("gateway ready on %s", running.address)
+        ready(running)
         await asyncio.wait(
             {asyncio.create_task(signals.wait()), running.background},
             return_when=asyncio.FIRST_COMPLETED,
@@ -249,7 +260,7 @@ async def _assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     )
     sync = KvSyncService(pools, admission.admit)
     sync_name = SYNC.services_by_name["KvSync"].full_name
-    server = Server([SERVICE_NAME, sync_name])
+    server = Server([SERVICE_NAME, sync_name], share_port=config.share_port)
     server.grpc.add_generic_rpc_handlers([service.handlers()])
     add_KvSyncServicer_to_server(sync, server.grpc)
 

@@ -21,11 +21,13 @@ class PortTakenError(Exception):
 class Server:
     """A server with health and reflection.
 
-    Args: `services`, full names of all services that are going to be added to `grpc`.
+    Args: `services`, full names of all services that are going to be added to `grpc`; `share_port`,
+    whether other processes may listen on its port as well.
     """
 
-    def __init__(self, services: Iterable[str]) -> None:
-        self.grpc = grpc.aio.server(options=SERVER_OPTIONS)
+    def __init__(self, services: Iterable[str], *, share_port: bool = False) -> None:
+        options = dict(SERVER_OPTIONS) | {"grpc.so_reuseport": int(share_port)}
+        self.grpc = grpc.aio.server(options=tuple(options.items()))
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
         self._services = [*services]

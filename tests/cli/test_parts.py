@@ -37,6 +37,21 @@ def test_a_gateway_whose_port_is_taken(run: Run, taken_port: str) -> None:
 
 
 @pytest.mark.slow
+def test_several_gateway_processes_whose_port_is_taken(run: Run, taken_port: str) -> None:
+    arguments = ["gateway", "--port", taken_port, "--processes", "2"]
+    assert_refused(run, arguments, f"127.0.0.1:{taken_port}", "another program")
+
+
+@pytest.mark.slow
+def test_several_gateway_processes_with_a_wrong_redis_url(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["gateway", "--port", "0", "--processes", "2", "--redis", "localhost:6379"]
+    assert_refused(run, arguments, "exit code 1 before it could serve", "its log above")
+    assert "error: Redis URL 'localhost:6379'" in capfd.readouterr().err
+
+
+@pytest.mark.slow
 def test_a_gateway_with_a_wrong_redis_url(run: Run) -> None:
     assert_refused(run, ["gateway", "--port", "0", "--redis", "localhost:6379"], "localhost:6379")
 
