@@ -156,11 +156,30 @@ def check_prompt(
             f"prompt: {length} tokens leave no room for output in the model's context of "
             f"{max_context}"
         )
-    ids = unpack_tokens(packed)
-    if not ids:
+    if not packed:
         raise ValueError("prompt: it has no tokens")
-    if max(ids) >= vocab_size:
+    if _reaches(packed, vocab_size):
+        ids = unpack_tokens(packed)
         index, found = next((i, token) for i, token in enumerate(ids) if token >= vocab_size)
         raise ValueError(
             f"prompt: token {index} is {found}, outside the vocabulary of {vocab_size}"
         )
+
+
+_SPAN = 1024
+_ONES = int.from_bytes(b"\x01\0\0\0" * _SPAN, "little")
+
+
+def _reaches(packed: bytes, limit: int) -> bool:
+    """Whether a token is `limit`, at most 2**31, or more.
+
+    Many tokens at once, as one integer: what has to be added to each so that `limit` and more show
+    in its highest bit carries nothing over to the next, unless the bit is set before.
+    """
+    room, highest = (2**31 - limit) * _ONES, 2**31 * _ONES
+    span = _SPAN * TOKEN_BYTES
+    for start in range(0, len(packed), span):
+        tokens = int.from_bytes(packed[start : start + span], "little")
+        if (tokens | tokens + room) & highest:
+            return True
+    return False

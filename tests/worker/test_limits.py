@@ -3,6 +3,8 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from radixgate import limits
 from radixgate.prefix import pack_tokens
 from radixgate.v1.gateway_pb2 import ChatMessage, ChatRequest
@@ -89,6 +91,26 @@ def test_bad_chat_requests_are_refused(request_: ChatRequest, names: str) -> Non
 def test_prompts_that_a_model_cannot_take(ids: list[int], names: str) -> None:
     with pytest.raises(ValueError, match=names):
         limits.check_prompt(pack_tokens(ids), vocab_size=100, max_context=8)
+
+
+VOCABULARIES = st.integers(1, 2**31) | st.sampled_from([1, 255, 256, 49_152, 2**31])
+
+
+@given(data=st.data(), vocab_size=VOCABULARIES, before=st.sampled_from([0, 1, 1023, 1024, 3000]))
+def test_one_token_outside_the_vocabulary_is_found_among_many(
+    data: st.DataObject, vocab_size: int, before: int
+) -> None:
+    edges = [0, vocab_size - 1, vocab_size, 2**31 - 1, 2**31, 2**32 - 1]
+    some = data.draw(st.lists(st.sampled_from(edges) | st.integers(0, 2**32 - 1), min_size=1))
+    ids = [vocab_size - 1] * before + some
+    wrong = [index for index, token in enumerate(ids) if token >= vocab_size]
+    packed, limit = pack_tokens(ids), {"vocab_size": vocab_size, "max_context": 2**20}
+    if not wrong:
+        limits.check_prompt(packed, **limit)
+        return
+    index = wrong[0]
+    with pytest.raises(ValueError, match=f"token {index} is {ids[index]}, outside"):
+        limits.check_prompt(packed, **limit)
 
 
 def test_a_text_that_cannot_fit_is_refused_untokenized() -> None:
