@@ -5,6 +5,7 @@ each other, and takes them down in the opposite one.
 """
 
 import asyncio
+import gc
 import logging
 import random
 import secrets
@@ -146,6 +147,10 @@ def run_gateway(config: GatewayConfig, ready: Callable[[Gateway], None] = log_re
 async def _run(config: GatewayConfig, ready: Callable[[Gateway], None]) -> None:
     signals = StopSignals()
     async with gateway(config) as running:
+        # NOTE: a full collection looks at all that there is, and no request is served meanwhile.
+        # What there is now, most of it modules, stays anyway.
+        gc.collect()
+        gc.freeze()
         ready(running)
         await asyncio.wait(
             {asyncio.create_task(signals.wait()), running.background},
