@@ -17,7 +17,7 @@ from gateway.summary.store import pool_key
 
 logger = logging.getLogger(__name__)
 
-PACE_SECONDS: Final = 0.005
+PACE_SECONDS: Final = 0.01
 RETRY_SECONDS: Final = 0.2
 HEARTBEAT_SECONDS: Final = 1.0
 """While something is reserved, the others hear of this gateway so often."""
