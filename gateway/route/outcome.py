@@ -109,7 +109,7 @@ class Watch:
     def __init__(self) -> None:
         self._promises: dict[Reservation, Promise] = {}
         # Of each worker, by the last boundary promised.
-        self._last: defaultdict[str, dict[PrefixHash, list[Promise]]] = defaultdict(dict)
+        self._last: defaultdict[str, dict[PrefixHash, set[Promise]]] = defaultdict(dict)
 
     def __len__(self) -> int:
         return len(self._promises)
@@ -119,8 +119,8 @@ class Watch:
         self._promises[reservation] = promise
         promise.watched = True
         if promise.held_tokens:
-            same = self._last[promise.life.worker].setdefault(_last(promise), [])
-            same.append(promise)
+            same = self._last[promise.life.worker].setdefault(_last(promise), set())
+            same.add(promise)
 
     def removed(self, worker: str, hashes: Collection[PrefixHash]) -> None:
         """`worker` has reported that it holds `hashes` no longer."""
