@@ -1,25 +1,31 @@
 """Who keeps what its summary promises: doubt from broken promises, and the way back from it.
 
-A worker whose requests find much less cached than its summary said is doubted: its matches count
-for what it kept lately, at most half, and it is asked for a snapshot. It is believed again when it
-has kept its promises for a while; or, since nobody may ask it for anything now, some time after the
-snapshot, when little is needed for the next doubt, which then lasts twice as long. Pure: seconds of
-any one clock that does not go back are passed in.
+A worker whose requests find much less cached than its summary said is doubted at once: its matches
+count for what it kept lately, at most half. If its reports do not explain that soon, it is asked
+for a snapshot. It is believed again when it has kept its promises for a while; or, since nobody may
+ask it for anything now, some time after the snapshot, when little is needed for the next doubt,
+which then lasts twice as long. Pure: seconds of any one clock that does not go back are passed in.
 """
 
+from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gateway.fleet.trust import Belief, Trust
 from gateway.fleet.worker import Life
+from gateway.route.outcome import Outcome
 
 MEMORY: Final = 16
-"""Requests: the weight of each fades by this part with the next one."""
+"""Requests that are remembered of each worker."""
 BROKEN: Final = 1 / 3
-"""Of a promise, or of all lately: when so much is missing it is broken."""
-LIMIT: Final = 4.0
-"""Broken promises lately that make a doubt, if tokens say so too."""
+"""Of a promise, or of all remembered: when so much is missing it is broken."""
+LIMIT: Final = 4
+"""Broken promises that make a doubt, if tokens say so too."""
+SECOND_LIMIT: Final = 2
+"""The same after a doubt that was not dispelled; with fewer a doubt ends, if tokens say so too."""
+GRACE: Final = 2.0
+"""In which reports of evictions may come that happened before the first tokens of a request."""
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 320.0
 
@@ -33,54 +39,79 @@ class Ask(NamedTuple):
 
 @dataclass(slots=True)
 class _Record:
-    """Sums that fade: tokens `promised`, `missing` of these, and `broken` promises.
-
-    Doubted, if it is, until `until` at the latest, for the `doubts`-th time without being cleared.
-    `asking` for a snapshot; the last one came at `replaced_at`.
+    """Args:
+    outcomes: of the last requests; their promises may still be withdrawn.
+    limit: broken promises that make the next doubt.
+    doubts: how many there were in a row.
+    doubted: whether there is one now.
+    ask_at: when to ask for a snapshot.
+    until: when the doubt ends without news, if a snapshot came.
+    replaced_at: when it came.
     """
 
-    promised: float = 0.0
-    missing: float = 0.0
-    broken: float = 0.0
-    doubted: bool = False
+    outcomes: deque[Outcome] = field(default_factory=lambda: deque(maxlen=MEMORY))
+    limit: int = LIMIT
     doubts: int = 0
+    doubted: bool = False
+    ask_at: float | None = None
     until: float = 0.0
-    asking: bool = False
     replaced_at: float | None = None
 
     @property
+    def promised(self) -> int:
+        """Tokens."""
+        return sum(outcome.promise.held_tokens for outcome in self.outcomes)
+
+    @property
+    def missing(self) -> int:
+        """Of these, the ones that were not there."""
+        return sum(outcome.missing for outcome in self.outcomes)
+
+    @property
+    def broken(self) -> int:
+        """Promises."""
+        return sum(map(_is_broken, self.outcomes))
+
+    @property
     def kept(self) -> float:
-        """Share of the promised tokens that was delivered."""
-        return max(0.0, 1.0 - self.missing / self.promised) if self.promised else 1.0
+        """Share of the promised tokens that were there, or were withdrawn in time."""
+        promised = self.promised
+        return 1 - self.missing / promised if promised else 1.0
 
     @property
     def pause(self) -> float:
         """How long the present doubt lasts without news."""
         return min(FIRST_PAUSE * 2.0 ** (self.doubts - 1), LONGEST_PAUSE)
 
-    def add(self, promised: int, missing: int) -> bool:
-        """Take one request; whether it broke its promise."""
-        fading = 1 - 1 / MEMORY
-        is_broken = missing >= BROKEN * promised
-        self.promised = self.promised * fading + promised
-        self.missing = self.missing * fading + missing
-        self.broken = self.broken * fading + is_broken
-        return is_broken
+    def review(self, now: float) -> None:
+        """Begin a doubt, or end it, for what is known of the last requests."""
+        broken, kept = self.broken, self.kept
+        if self.doubted:
+            if broken < SECOND_LIMIT and kept > 1 - BROKEN / 2:
+                # NOTE: before anyone was asked there was no reason for it after all.
+                self.doubts -= self.ask_at is not None
+                self.doubted, self.ask_at = False, None
+        elif broken >= self.limit and kept <= 1 - BROKEN:
+            self.doubted, self.replaced_at = True, None
+            self.doubts += 1
+            self.ask_at, self.until = now + GRACE, now + self.pause
+        elif broken < SECOND_LIMIT and len(self.outcomes) == MEMORY:
+            self.limit, self.doubts = LIMIT, 0
 
-    def begin_doubt(self, now: float) -> None:
-        self.doubted, self.asking, self.replaced_at = True, True, None
-        self.doubts += 1
-        self.until = now + self.pause
-
-    def parole(self) -> None:
-        """Believe it again, though one or two broken promises are enough for the next doubt."""
-        self.doubted = False
-        self.promised = self.missing = 0.0
-        self.broken = LIMIT - 1
+    def expire(self, now: float) -> None:
+        """End a doubt whose time is over; or ask again if no snapshot came."""
+        if not self.doubted or now < self.until:
+            return
+        if self.replaced_at is None:
+            self.ask_at, self.until = now, now + self.pause
+            return
+        self.doubted, self.limit = False, SECOND_LIMIT
+        self.outcomes.clear()
 
     def why(self) -> str:
-        delivered, promised = self.promised - self.missing, self.promised
-        return f"of {promised:.0f} prompt tokens that it promised lately {delivered:.0f} were there"
+        promised = self.promised
+        delivered = promised - self.missing
+        return f"of {promised} prompt tokens that it promised lately {delivered} were there"
 
 
 class Records:
@@ -89,44 +120,30 @@ class Records:
     def __init__(self) -> None:
         self._records: dict[Life, _Record] = {}
 
-    def book(self, life: Life, promised: int, kept: int, made_at: float, now: float) -> bool:
-        """A request was promised so many cached tokens, at `made_at`; so many of these were kept.
-
-        Returns: whether that made a doubt.
-        """
-        record = self._records.setdefault(life, _Record())
-        is_broken = record.add(promised, promised - kept)
-        share = 1 - record.kept
-        if record.doubted:
-            if record.broken < LIMIT / 2 and share < BROKEN / 2:
-                record.doubted = record.asking = False
-            elif is_broken and record.replaced_at is not None and made_at > record.replaced_at:
-                record.until = now + record.pause
-            return False
-        if record.broken < 1:
-            record.doubts = 0
-        if record.broken < LIMIT or share < BROKEN:
-            return False
-        record.begin_doubt(now)
-        return True
+    def book(self, outcome: Outcome, now: float) -> None:
+        """A request whose promise counts has begun."""
+        promise = outcome.promise
+        record = self._records.setdefault(promise.life, _Record())
+        record.outcomes.append(outcome)
+        is_news = record.replaced_at is not None and promise.made_at > record.replaced_at
+        if record.doubted and is_news and _is_broken(outcome):
+            record.until = now + record.pause
+        record.review(now)
 
     def replaced(self, life: Life, now: float) -> None:
         """A snapshot has taken the place of the summary."""
         record = self._records.get(life)
         if record is not None and record.doubted:
-            record.replaced_at, record.asking = now, False
+            record.replaced_at, record.ask_at = now, None
 
     def due(self, now: float) -> list[Ask]:
-        """Let doubts end whose time is over; who is to be asked for a snapshot now."""
+        """Let doubts end whose reason or time is over; who is to be asked for a snapshot now."""
         asks = []
         for life, record in self._records.items():
-            if record.doubted and now >= record.until:
-                if record.replaced_at is not None:
-                    record.parole()
-                else:
-                    record.asking, record.until = True, now + record.pause
-            if record.asking:
-                record.asking = False
+            record.review(now)
+            record.expire(now)
+            if record.ask_at is not None and now >= record.ask_at:
+                record.ask_at = None
                 asks.append(Ask(life, record.why()))
         return asks
 
@@ -145,7 +162,7 @@ class Records:
         return Belief(Trust.SUSPECT, f"{record.why()}; {state}", weight)
 
     def kept(self, life: Life) -> float:
-        """Share of the tokens promised lately that was delivered; 1 before the first."""
+        """Share of the tokens promised lately that were there; 1 before the first."""
         record = self._records.get(life)
         return 1.0 if record is None else record.kept
 
@@ -153,3 +170,7 @@ class Records:
         """All others are over: forget them."""
         for life in self._records.keys() - lives:
             del self._records[life]
+
+
+def _is_broken(outcome: Outcome) -> bool:
+    return outcome.missing >= BROKEN * outcome.promise.held_tokens

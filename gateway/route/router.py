@@ -19,7 +19,7 @@ from gateway.fleet.trust import Belief, Trust
 from gateway.fleet.worker import FleetWorker
 from gateway.route.cost import CostTerms, cost, prior_rate, ranked, to_compute
 from gateway.route.index import PrefixIndex
-from gateway.route.outcome import Outcome, Promise, Watch, outcome
+from gateway.route.outcome import Promise, Watch
 from gateway.route.peers import Peers
 from gateway.route.reservations import Reservation, Reservations, Unreported
 from gateway.route.tombstones import Tombstones
@@ -115,6 +115,7 @@ class Router:
         self._tombstones = Tombstones(EVICTED_REMEMBERED)
         self._reservations = Reservations(RESERVATION_LIFETIME, RESERVATION_LIMIT, self._ended)
         self._peers = Peers(self._reservations, PEER_SILENCE)
+        self._promises: dict[Reservation, Promise] = {}
         self._watch = Watch()
 
     def stored(self, worker: str, hashes: Collection[PrefixHash]) -> None:
@@ -208,29 +209,32 @@ class Router:
     ) -> Promise:
         """What the first of `estimates`, for which there is a `reservation`, is expected to hold.
 
-        Its `outcome` is to be asked for before the reservation is released.
+        It is watched until that ends, or, if it was booked meanwhile, until it is `settled`.
         """
         chosen, *others = estimates
+        held = chosen.matched_tokens // prompt.stride
+        elsewhere_tokens = max(
+            (each.matched_tokens for each in others if each.belief.trust is Trust.LIVE), default=0
+        )
+        known = max(held, elsewhere_tokens // prompt.stride)
         promise = Promise(
             life=chosen.worker.life,
             prompt_tokens=prompt.tokens,
-            boundaries=prompt.boundaries,
-            stride=prompt.stride,
             held_tokens=chosen.matched_tokens,
+            last=prompt.boundaries[held - 1] if held else PrefixHash(0),
             expected_tokens=chosen.expected_tokens,
-            elsewhere_tokens=max(
-                (each.matched_tokens for each in others if each.belief.trust is Trust.LIVE),
-                default=0,
-            ),
+            elsewhere_tokens=elsewhere_tokens,
+            evicted_tokens=(known + self.evicted(prompt.boundaries, known)) * prompt.stride,
             in_sync=chosen.worker.in_sync(now),
             made_at=now,
         )
-        self._watch.begin(reservation, promise)
+        self._promises[reservation] = promise
+        self._watch.begin(promise)
         return promise
 
-    def outcome(self, promise: Promise, cached_tokens: int) -> Outcome:
-        """What became of a request, of whose prompt its worker had `cached_tokens` cached."""
-        return outcome(promise, cached_tokens, self._tombstones)
+    def settled(self, promise: Promise) -> None:
+        """Whether it was kept is known for good. Idempotent."""
+        self._watch.end(promise)
 
     def computed(self, reservation: Reservation) -> None:
         """The worker has computed the prompt. Idempotent."""
@@ -244,5 +248,10 @@ class Router:
         if reservation.gateway:
             self._peers.ended(reservation)
         else:
-            self._watch.end(reservation)
+            self._end_promise(self._promises.pop(reservation, None))
             self._outbox.release(reservation.id)
+
+    def _end_promise(self, promise: Promise | None) -> None:
+        if promise is not None and not promise.booked:
+            promise.lapsed = True
+            self._watch.end(promise)

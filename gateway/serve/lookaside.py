@@ -8,7 +8,6 @@ answers count too. What clients tell counts as what a gateway sees itself.
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final, NamedTuple
 from weakref import ref
 
@@ -75,18 +74,10 @@ class ReservationId(NamedTuple):
 
 
 class _Routed(NamedTuple):
-    """A request on its way: its `reservation` and what was `promised`, as long as those live; what
-    is left of the promise then, without its boundaries.
-    """
+    """A request on its way: its `reservation`, as long as that lives, and what was promised."""
 
     reservation: ref[Reservation]
-    promised: ref[Promise]
-    left: Promise
-
-    @property
-    def promise(self) -> Promise:
-        """The best that there is."""
-        return self.promised() or self.left
+    promise: Promise
 
 
 class Lookaside:
@@ -180,7 +171,7 @@ class Lookaside:
         routed = self._routed.get(id_)
         if routed is None:
             return FinishResponse(outcome=FINISH_OUTCOME_ENDED_BEFORE)
-        prompt_tokens = routed.left.prompt_tokens
+        prompt_tokens = routed.promise.prompt_tokens
         if request.cached_tokens > prompt_tokens:
             raise RefusedError(
                 StatusCode.INVALID_ARGUMENT,
@@ -205,14 +196,13 @@ class Lookaside:
             self._forget(next(iter(self._routed)))
         self._last += 1
         id_ = ReservationId(self._gateway, self._last, prepared.model)
-        left = replace(choice.promise, boundaries=(), watched=False)
-        self._routed[id_] = _Routed(ref(choice.reservation), ref(choice.promise), left)
+        self._routed[id_] = _Routed(ref(choice.reservation), choice.promise)
         return id_
 
     def _forget_old(self, now: float) -> None:
         while self._routed:
             id_, oldest = next(iter(self._routed.items()))
-            if now - oldest.left.made_at <= REMEMBERED_SECONDS:
+            if now - oldest.promise.made_at <= REMEMBERED_SECONDS:
                 return
             self._forget(id_)
 
@@ -221,7 +211,7 @@ class Lookaside:
         self._metrics.routed.labels(id_.model, "silent").inc()
 
     def _end(self, routed: _Routed, code: StatusCode, request: FinishRequest) -> None:
-        life, model = routed.left.life, routed.left.life.model
+        life, model = routed.promise.life, routed.promise.life.model
         if request.HasField("cached_tokens"):
             self._breakers.answered(life)
             self._outcomes.book(routed.promise, request.cached_tokens)
@@ -233,7 +223,7 @@ class Lookaside:
         else:
             self._chooser.blame(life, code, f"{request.message} (so says a client)")
         self._metrics.routed.labels(model, "finished").inc()
-        self._queues.of(model).left(self._clock() - routed.left.made_at if ended_well else None)
+        self._queues.of(model).left(self._clock() - routed.promise.made_at if ended_well else None)
 
     def _pass_on(self, id_: ReservationId, request: FinishRequest) -> None:
         pool = self._find_pool(id_.model)

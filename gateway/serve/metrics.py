@@ -58,7 +58,8 @@ class Metrics:
             "predicted_cached_tokens", "Of these, expected to be cached at the chosen worker"
         )
         self.doubts = self._per_model(
-            "doubts", "Times that a worker did not hold what its summary said, and is doubted"
+            "doubts",
+            "Times that a worker was asked for a snapshot, not holding what its summary said",
         )
         self.routed = Counter(
             PREFIX + "routed",
@@ -90,7 +91,7 @@ class Metrics:
         """A worker began a request."""
         model = outcome.promise.life.model
         self.predicted_cached_tokens.labels(model).inc(outcome.promise.expected_tokens)
-        for fate, tokens in outcome.fates.items():
+        for fate, tokens in outcome.fates().items():
             self.prompt_tokens.labels(model, fate.value).inc(tokens)
 
     def _per_model(self, name: str, description: str) -> Counter:

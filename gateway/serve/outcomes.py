@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -10,8 +10,8 @@ from redis.exceptions import RedisError
 
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import Life
-from gateway.route.outcome import Fate, Promise
-from gateway.route.record import Records
+from gateway.route.outcome import Fate, Outcome, Promise
+from gateway.route.record import GRACE, Records
 from gateway.route.router import Router
 from gateway.serve.metrics import Metrics
 from gateway.summary.events import Event, Replaced
@@ -41,21 +41,24 @@ class Outcomes:
         self._metrics = metrics
         self._clock = clock
         self._tokens: defaultdict[Life, Counter[Fate]] = defaultdict(Counter)
+        # What may still be explained, and when it is settled.
+        self._open: deque[tuple[float, Outcome]] = deque()
 
     def book(self, promise: Promise, cached_tokens: int) -> None:
         """The chosen worker began, or has served, a request: so much of its prompt was cached.
 
         Once for each request, and before its reservation is released.
         """
-        life, now = promise.life, self._clock()
-        outcome = self._router_of(life.model).outcome(promise, cached_tokens)
-        self._metrics.started(outcome)
-        self._tokens[life].update(outcome.fates)
+        now = self._clock()
+        promise.booked = True
+        outcome = Outcome(promise, min(cached_tokens, promise.prompt_tokens))
         if promise.counts:
-            held, kept = promise.held_tokens, outcome.kept_tokens
-            if self._records.book(life, held, kept, promise.made_at, now):
-                self._metrics.doubts.labels(life.model).inc()
-            self._tell(life)
+            self._records.book(outcome, now)
+            self._tell(promise.life)
+        if outcome.missing:
+            self._open.append((now + GRACE, outcome))
+        else:
+            self._settle(outcome)
 
     def tokens(self, life: Life) -> Mapping[Fate, int]:
         """Prompt tokens of the requests that `life` began, by what became of them."""
@@ -80,11 +83,15 @@ class Outcomes:
 
     async def step(self, pools: Pools) -> None:
         """Do what is due now."""
+        now = self._clock()
+        while self._open and self._open[0][0] <= now:
+            self._settle(self._open.popleft()[1])
         lives = {worker.life for worker in self._fleet}
         self._records.keep(lives)
         for life in self._tokens.keys() - lives:
             del self._tokens[life]
-        for life, why in self._records.due(self._clock()):
+        for life, why in self._records.due(now):
+            self._metrics.doubts.labels(life.model).inc()
             logger.warning("worker %s of %s is doubted: %s", life.worker, life.model, why)
             try:
                 await pools.get(life.model).doubt(life.worker, life.epoch, why)
@@ -92,6 +99,13 @@ class Outcomes:
                 logger.info("worker %s: no snapshot is asked for now: %s", life.worker, error)
         for life in lives:
             self._tell(life)
+
+    def _settle(self, outcome: Outcome) -> None:
+        """Count it: nothing that comes now can change it."""
+        life = outcome.promise.life
+        self._router_of(life.model).settled(outcome.promise)
+        self._metrics.started(outcome)
+        self._tokens[life].update(outcome.fates())
 
     def _tell(self, life: Life) -> None:
         belief = self._records.doubt(life)

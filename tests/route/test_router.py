@@ -12,7 +12,7 @@ from gateway.fleet.trust import Belief, SyncState, Trust
 from gateway.fleet.worker import FleetWorker
 from gateway.route import cost
 from gateway.route.cost import COMPUTE_WEIGHT
-from gateway.route.outcome import Fate, Promise
+from gateway.route.outcome import Promise
 from gateway.route.reservations import Reservation
 from gateway.route.router import Estimate, Prompt, Router
 from gateway.summary.events import Registration
@@ -101,39 +101,50 @@ def promised(router: Router, workers: list[FleetWorker]) -> tuple[Reservation, P
 
 
 def test_a_promise_is_what_was_held_and_others_that_are_trusted_had(router: Router) -> None:
-    router.stored("a", PROMPT.boundaries[:8])
-    router.stored("b", PROMPT.boundaries[:6])
+    names = PROMPT.boundaries
+    router.stored("a", names)
+    router.removed("a", names[8:9], evicted=names[8:9])
+    router.removed("a", names[9:], evicted=())
+    router.stored("b", names[:6])
+    router.stored("c", names[:7])
     suspect = make_worker("c", SyncState.DETACHED)
-    router.stored("c", PROMPT.boundaries[:7])
     _, promise = promised(router, [A, B, suspect])
-    assert (promise.life, promise.in_sync) == (A.life, True)
+    assert (promise.life, promise.in_sync, promise.last) == (A.life, True, names[7])
     assert (promise.held_tokens, promise.elsewhere_tokens) == (512, 384)
-    fates = router.outcome(promise, 128).fates
-    assert (fates[Fate.CACHED], fates[Fate.STALE], fates[Fate.NEW]) == (128, 384, 128)
+    assert (promise.expected_tokens, promise.evicted_tokens) == (512, 576)
     assert promised(router, [suspect])[1].in_sync is False
 
 
-def test_what_is_evicted_on_the_way_is_not_stale(router: Router) -> None:
+def test_what_is_evicted_on_the_way_is_withdrawn(router: Router) -> None:
     router.stored("a", PROMPT.boundaries[:8])
     reservation, promise = promised(router, [A])
     router.removed("a", PROMPT.boundaries[4:8], evicted=PROMPT.boundaries[4:8])
-    judged = router.outcome(promise, 256)
-    fates = judged.fates
-    assert (fates[Fate.STALE], fates[Fate.EVICTED], fates[Fate.NEW]) == (0, 256, 128)
-    assert (promise.counts, judged.kept_tokens) == (True, 512)
+    assert promise.withdrawn
+    assert promise.counts
     router.release(reservation)
 
 
-def test_a_promise_counts_no_longer_than_its_reservation_and_its_life(router: Router) -> None:
+@pytest.mark.parametrize("booked", [False, True])
+def test_a_promise_is_watched_until_its_reservation_ends_or_it_is_settled(
+    router: Router, booked: bool
+) -> None:
+    for settled in (False, True):
+        router.stored("a", PROMPT.boundaries)
+        reservation, promise = promised(router, [A])
+        promise.booked = booked
+        router.release(reservation)
+        assert promise.lapsed is not booked
+        if settled:
+            router.settled(promise)
+        router.removed("a", PROMPT.boundaries, evicted=PROMPT.boundaries)
+        assert promise.withdrawn is (booked and not settled)
+
+
+def test_a_promise_does_not_outlive_the_life_that_made_it(router: Router) -> None:
     router.stored("a", PROMPT.boundaries)
-    reservation, promise = promised(router, [A])
-    assert promise.counts
-    router.release(reservation)
-    assert not promise.counts
     _, promise = promised(router, [A])
-    assert promise.counts
     router.forgotten("a", dict.fromkeys(PROMPT.boundaries))
-    assert not promise.counts
+    assert promise.lapsed
 
 
 def test_a_sibling_follows_before_the_first_report_and_a_stranger_does_not(router: Router) -> None:
