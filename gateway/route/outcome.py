@@ -37,7 +37,7 @@ class Promise:
         last: the boundary where these end; 0 if there are none.
         expected_tokens: held, or on their way there.
         elsewhere_tokens: the most that another held which was trusted.
-        evicted_tokens: where those end which were evicted, from the end of what is held.
+        evicted_tokens: where what is held by anyone trusted, and what was evicted behind it, ends.
         in_sync: whether the worker's reports and its summary agreed then.
         made_at: when, in seconds.
         booked: the request has begun, so its outcome is, or will be, judged.
@@ -85,7 +85,7 @@ class Outcome(NamedTuple):
         """All prompt tokens, by what became of them."""
         promise, known = self.promise, self.cached + self.missing
         found = max(known, promise.elsewhere_tokens)
-        lost = max(found, promise.held_tokens, promise.evicted_tokens)
+        lost = max(found, promise.evicted_tokens)
         return {
             Fate.CACHED: self.cached,
             Fate.STALE: known - self.cached,

@@ -40,7 +40,7 @@ def fate_of(token: int, promise: Promise, cached: int) -> Fate:
         return Fate.STALE
     if token < promise.elsewhere_tokens:
         return Fate.ELSEWHERE
-    if token < promise.held_tokens or token < promise.evicted_tokens:
+    if token < promise.evicted_tokens:
         return Fate.EVICTED
     return Fate.NEW
 

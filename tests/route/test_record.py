@@ -239,6 +239,7 @@ def test_what_was_promised_after_the_snapshot_does() -> None:
     belief = records.doubt(LIFE)
     assert belief is not None
     assert "has to prove itself" in belief.reason
+    assert records.due(GRACE) == [], "what has come need not be asked for"
     book(records, PROMISED, 0, 2.0, 4.0)
     records.due(FIRST_PAUSE)
     assert records.doubt(LIFE) is not None
