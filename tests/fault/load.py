@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from radixgate.client import AsyncClient
@@ -44,7 +45,7 @@ def mixed_questions(vocab: int, count: int = 200) -> list[Question]:
             prompt,
             {
                 "tenant": rng.choice(("acme", "beta")),
-                "max_tokens": rng.choice((4, 12, 40)),
+                "max_tokens": rng.choice((8, 30, 150)),
                 "ignore_eos": True,
                 **({"temperature": 0} if at % 2 else sampled(at)),
             },
@@ -84,6 +85,8 @@ class SteadyLoad:
         addresses: of the gateways.
         questions, answers: what is asked, and what the answers must be.
         clients: requests in flight.
+
+    Attributes: how many requests ended in which way, `statuses`; how many were `repeated`.
     """
 
     def __init__(
@@ -95,9 +98,10 @@ class SteadyLoad:
     ) -> None:
         self.statuses: Counter[str] = Counter()
         self.repeated = 0
-        self.wrong: list[str] = []
+        self._wrong: list[str] = []
         self._addresses = addresses
         self._known = list(zip(questions, answers, strict=True))
+        self._streaming: set[AsyncStream] = set()
         self._stop = False
         self._tasks = [asyncio.create_task(self._client(at, clients)) for at in range(clients)]
 
@@ -111,12 +115,22 @@ class SteadyLoad:
         """Wait until so many more than now have ended."""
         await self.count(self.statuses.total() + count)
 
+    async def in_mid_stream(self) -> None:
+        """Wait until half of the requests in flight have some of their answer, or for a second.
+
+        Those that a part that hangs holds up may never have any.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while 2 * len(self._streaming) < len(self._tasks):  # noqa: ASYNC110 - a test may poll
+                    await asyncio.sleep(0.005)
+
     async def end_well(self) -> None:
         """Ask nothing more, and wait for what is in flight: each was answered, and rightly."""
         self._stop = True
         await asyncio.gather(*self._tasks)
         assert set(self.statuses) == {"OK"}, self.statuses
-        assert not self.wrong, self.wrong
+        assert not self._wrong, self._wrong
 
     async def _client(self, at: int, step: int) -> None:
         channels = [AsyncClient(address) for address in self._addresses]
@@ -140,6 +154,7 @@ class SteadyLoad:
             try:
                 async for piece in stream:
                     pieces.append(piece)
+                    self._streaming.add(stream)
             except Unavailable as error:
                 status = error.code.name
                 self.repeated += 1
@@ -149,6 +164,8 @@ class SteadyLoad:
             else:
                 self._check(stream, _answer(pieces), answer)
                 return "OK"
+            finally:
+                self._streaming.discard(stream)
             ids, text = _answer(pieces)
             begun = Answer(answer.ids[: len(ids)], answer.text[: len(text)])
             self._check(stream, Answer(ids, text), begun)
@@ -156,7 +173,7 @@ class SteadyLoad:
 
     def _check(self, stream: AsyncStream, streamed: Answer, expected: Answer) -> None:
         if streamed != expected:
-            self.wrong.append(f"{stream.started} {stream.finished} {streamed} for {expected}")
+            self._wrong.append(f"{stream.started} {stream.finished} {streamed} for {expected}")
 
 
 def _answer(pieces: Sequence[Piece]) -> Answer:

@@ -86,7 +86,8 @@ async def test_every_answer_is_whole_and_the_truth_returns(
     load = SteadyLoad(addresses, victims.questions, victims.answers)
     await load.count(REQUESTS // 10)
     for victim in struck:
-        await asyncio.to_thread(strike, victim, fault)
+        await load.in_mid_stream()
+        strike(victim, fault)
         await asyncio.sleep(1)
     for victim in struck:
         await asyncio.to_thread(revive, victim, fault)
