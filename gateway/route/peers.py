@@ -79,4 +79,4 @@ class Peers:
 
     def _void(self, peer: _Peer) -> None:
         for reservation in list(peer.live.values()):
-            self._reservations.release(reservation)
+            self._reservations.lapse(reservation)

@@ -57,7 +57,7 @@ class Unreported(NamedTuple):
 class Reservations:
     """All reservations that one gateway knows of.
 
-    Each ends by `release`, at the latest after `lifetime` seconds; past `limit` the oldest goes.
+    Each ends by `release`, or lapses: after `lifetime` seconds, or as the oldest past `limit`.
     `ended` hears of each end once.
     """
 
@@ -86,7 +86,7 @@ class Reservations:
         """Count `reservation`, made no earlier than any before it."""
         self.expire(reservation.made_at)
         if len(self._live) >= self._limit:
-            self.release(next(iter(self._live)))
+            self.lapse(next(iter(self._live)))
         worker = reservation.worker
         self._live[reservation] = None
         self._running[worker] += 1
@@ -132,6 +132,17 @@ class Reservations:
             self.expected.removed(worker, gone)
         self._ended(reservation)
 
+    def lapse(self, reservation: Reservation) -> None:
+        """Nothing is known of the request any more, which may go on. Idempotent.
+
+        So it leaves no place: if the worker's last report has it, that is still right.
+        """
+        if reservation in self._live:
+            worker = reservation.worker
+            self.release(reservation)
+            before = self._running_when_reported.get(worker, 0)
+            self._running_when_reported[worker] = before - 1
+
     def forget(self, worker: str) -> None:
         """`worker` is gone: whatever was on its way there is lost."""
         for reservation in [live for live in self._live if live.worker == worker]:
@@ -147,7 +158,7 @@ class Reservations:
             oldest = next(iter(self._live))
             if now - oldest.made_at <= self._lifetime:
                 return
-            self.release(oldest)
+            self.lapse(oldest)
 
     def reported(self, worker: str) -> None:
         """A load report of `worker` came: it includes all that was reserved there before."""

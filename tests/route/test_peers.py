@@ -181,3 +181,21 @@ class PeersMachine(RuleBasedStateMachine):
 
 
 TestPeers = PeersMachine.TestCase
+
+
+def test_what_counts_no_more_after_a_gap_or_silence_leaves_no_place_at_its_worker() -> None:
+    reservations = Reservations(LIFETIME, 1_000)
+    peers = Peers(reservations, SILENCE)
+    outbox = Outbox("x")
+    for number in range(3):
+        outbox.reserve("a", 7, TOKENS, [name("x", number)], 64)
+        announcement = outbox.take()
+        assert announcement
+        if number != 1:
+            peers.heard(announcement, 0.0)
+        reservations.reported("a")
+    assert len(reservations) == 1, "of the three one was lost, and voids the one before"
+    assert reservations.unreported("a").requests == 0
+    peers.expire(SILENCE + 1)
+    assert len(reservations) == 0
+    assert reservations.unreported("a").requests == 0

@@ -1,6 +1,6 @@
 """Reservations against a plain list of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +38,7 @@ class ReservationsMachine(RuleBasedStateMachine):
         self.made.append(reservation)
         unexpired = [live for live in self.live if self.now - live.made_at <= LIFETIME]
         others = unexpired[-(LIMIT - 1) :]
+        self._lapsed(live for live in self.live if live not in others)
         there = max((len(live.boundaries) for live in others if live.worker == worker), default=0)
         self.tokens[reservation] = own + max(0, length - there) * STRIDE
         self.live = [*others, reservation]
@@ -69,11 +70,21 @@ class ReservationsMachine(RuleBasedStateMachine):
         self.computing = [left for left in self.computing if left.worker != worker]
         self.when_reported[worker] = sum(live.worker == worker for live in self.live)
 
+    @rule(data=st.data())
+    def lapse(self, data: st.DataObject) -> None:
+        if self.made:
+            reservation = data.draw(st.sampled_from(self.made))
+            self.reservations.lapse(reservation)
+            self._lapsed(live for live in self.live if live is reservation)
+            self.live = [left for left in self.live if left is not reservation]
+
     @rule(seconds=st.floats(0, LIFETIME))
     def expire(self, seconds: float) -> None:
         self.now += seconds
         self.reservations.expire(self.now)
-        self.live = [left for left in self.live if self.now - left.made_at <= LIFETIME]
+        unexpired = [live for live in self.live if self.now - live.made_at <= LIFETIME]
+        self._lapsed(live for live in self.live if live not in unexpired)
+        self.live = unexpired
 
     @invariant()
     def sums_are_right(self) -> None:
@@ -89,6 +100,11 @@ class ReservationsMachine(RuleBasedStateMachine):
             if longest:
                 expected[worker] = longest
         assert self.reservations.expected.match(BOUNDARIES) == expected
+
+    def _lapsed(self, reservations: Iterable[Reservation]) -> None:
+        """They may go on, so what is unreported does not fall."""
+        for reservation in reservations:
+            self.when_reported[reservation.worker] -= 1
 
 
 TestReservations = ReservationsMachine.TestCase
@@ -131,3 +147,16 @@ def test_what_is_held_and_what_is_reserved_beyond_it_match_as_one(
             expected[worker] = max(expected.get(worker, 0), end)
     assert reservations.match(PROMPT, held) == expected
     assert reservations.match([], {}) == {}
+
+
+def test_a_request_that_outlives_its_reservation_leaves_no_place_at_its_worker() -> None:
+    reservations = Reservations(LIFETIME, LIMIT)
+    first, second = (Reservation("a", 64, BOUNDARIES[:1], STRIDE, 0.0) for _ in range(2))
+    reservations.reserve(first)
+    reservations.reserve(second)
+    reservations.reported("a")
+    reservations.release(first)
+    assert reservations.unreported("a").requests == -1
+    reservations.expire(LIFETIME + 1)
+    assert len(reservations) == 0
+    assert reservations.unreported("a").requests == -1
