@@ -17,6 +17,7 @@ class Calls:
         self._who = who
         self._under_way: set[asyncio.Task[Any]] = set()
         self._ended: set[asyncio.Task[Any]] = set()
+        self._over = False
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -29,8 +30,10 @@ class Calls:
         """Serve one inside, in a task of its own.
 
         Raises:
-            RefusedError: UNAVAILABLE, `end` has ended it.
+            RefusedError: UNAVAILABLE, `end` has ended it, or came before it.
         """
+        if self._over:
+            raise RefusedError(StatusCode.UNAVAILABLE, f"{self._who} has left; ask another")
         task = asyncio.current_task()
         assert task is not None
         self._under_way.add(task)
@@ -61,7 +64,10 @@ class Calls:
         return len(self)
 
     async def end(self) -> None:
-        """End those under way, and return when they have given back what they held."""
+        """End those under way, and return when they have given back what they held. None begins
+        any more, so that the end does not wait for those that still come.
+        """
+        self._over = True
         for task in self._under_way - self._ended:
             self._ended.add(task)
             task.cancel()
