@@ -61,6 +61,7 @@ class Publisher:
         announcement = self._outbox.take()
         if announcement is None:
             return True
+        arrived = False
         try:
             await self._redis.xadd(
                 stream_key(self._model),
@@ -68,11 +69,17 @@ class Publisher:
                 maxlen=STREAM_LENGTH,
                 approximate=True,
             )
+            arrived = True
         except RedisError as error:
-            self._outbox.lost(announcement)
             if not self._failing:
                 logger.warning("pool %s: reservations are not shared: %s", self._model, error)
-            self._failing = True
-            return False
-        self._failing = False
-        return True
+        except Exception:
+            # NOTE: whatever it is, routing goes on without.
+            if not self._failing:
+                logger.exception("pool %s: reservations are not shared", self._model)
+        finally:
+            # NOTE: also when it is cancelled here, as it is at the end of the gateway.
+            if not arrived:
+                self._outbox.lost(announcement)
+        self._failing = not arrived
+        return arrived
