@@ -43,6 +43,9 @@ REMEMBERED_LIMIT: Final = 65_536
 MESSAGE_LENGTH: Final = 200
 """Characters of what a worker said that are kept."""
 
+ID_LENGTH: Final = 1_024
+"""Characters of the id of a reservation, at most: it is passed on as it comes."""
+
 _CODES: Final = {code.value[0]: code for code in StatusCode}
 
 
@@ -65,11 +68,12 @@ class ReservationId(NamedTuple):
         """
         gateway, _, rest = text.partition("-")
         number, _, model = rest.partition("-")
-        if gateway and model and number.isdecimal():
+        if gateway and model and number.isdecimal() and len(text) <= ID_LENGTH:
             return cls(gateway, int(number), model)
         raise RefusedError(
             StatusCode.INVALID_ARGUMENT,
-            f"reservation: {text!r} names none; send the one that Route answered with",
+            f"reservation: {text[:MESSAGE_LENGTH]!r} names none; send the one that Route answered"
+            " with",
         )
 
 
@@ -159,7 +163,9 @@ class Lookaside:
         """
         id_ = ReservationId.parse(request.reservation)
         code = _code(request.status)
+        # NOTE: what is passed on is kept in Redis, and must not be as long as a client likes.
         request.message = request.message[:MESSAGE_LENGTH]
+        request.DiscardUnknownFields()
         if id_.gateway != self._gateway:
             self._pass_on(id_, request)
             return FinishResponse(outcome=FINISH_OUTCOME_PASSED_ON)

@@ -1,10 +1,15 @@
 """How long a routed request is remembered, and what its end counts for, on a clock of the test."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 from radixgate.namespace import Namespace
+from radixgate.refused import RefusedError
 from radixgate.v1.gateway_pb2 import (
     FINISH_OUTCOME_COUNTED,
     FINISH_OUTCOME_ENDED_BEFORE,
+    FINISH_OUTCOME_PASSED_ON,
     FinishRequest,
     RouteResponse,
 )
@@ -26,7 +31,8 @@ from gateway.serve.prepare import Prepared
 from gateway.serve.queue import Pool, QueueConfig
 from gateway.serve.queues import Queues
 from gateway.summary.events import Registered, Registration
-from gateway.summary.outbox import Outboxes
+from gateway.summary.outbox import Outbox, Outboxes
+from gateway.summary.pool import Pool as SummaryPool
 from tests.gateway.doubles import make_card
 from tests.gateway.harness import PROMPT
 
@@ -140,3 +146,21 @@ def test_no_more_are_remembered_than_may_be(monkeypatch: pytest.MonkeyPatch) -> 
 def test_ids_read_back() -> None:
     id_ = ReservationId("g", 7, MODEL)
     assert ReservationId.parse(str(id_)) == id_
+
+
+def test_what_is_passed_on_is_short() -> None:
+    scene = Scene()
+    outbox = Outbox("g")
+    other = SimpleNamespace(problem="", outbox=outbox)
+    scene.lookaside._find_pool = lambda _: cast(SummaryPool, other)
+    for gateway, number in (("x" * 10_000, "1"), ("x", "9" * 5_000)):
+        with pytest.raises(RefusedError, match="names none") as refused:
+            scene.lookaside.finish(FinishRequest(reservation=f"{gateway}-{number}-{MODEL}"))
+        assert len(refused.value.message) < 300
+    unknown = b"\xfa\x7f\x90\x4e" + bytes(10_000)  # Field 2047, of so many bytes.
+    told = FinishRequest(reservation=f"x-1-{MODEL}", message="why " * 10_000)
+    request = FinishRequest.FromString(told.SerializeToString() + unknown)
+    assert scene.lookaside.finish(request).outcome == FINISH_OUTCOME_PASSED_ON
+    announcement = outbox.take()
+    assert announcement
+    assert announcement.ByteSize() < 300
