@@ -100,6 +100,12 @@ class Outbox:
         self._finished.clear()
         return announcement
 
+    def leave(self) -> None:
+        """All reservations end: this gateway leaves, and who is routed by it tells it no more."""
+        self._unsent.clear()
+        self._released += self._known
+        self._known.clear()
+
     def lost(self, announcement: Announcement) -> None:
         """It may not have arrived: a gap, which voids all before it. What clients told is repeated,
         no reservation is.

@@ -46,7 +46,8 @@ class Publisher:
             await asyncio.sleep(PACE_SECONDS if await self._publish() else RETRY_SECONDS)
 
     async def close(self) -> None:
-        """Publish what has gathered, once `run` has been cancelled: the others need not wait."""
+        """Publish that all has ended, once `run` has been cancelled: the others need not wait."""
+        self._outbox.leave()
         await self._publish()
 
     async def _news(self) -> None:

@@ -99,6 +99,19 @@ def test_what_clients_told_travels_until_it_arrives() -> None:
     assert again.number > announcement.number + 1
 
 
+def test_who_leaves_releases_all() -> None:
+    outbox = Outbox("g")
+    known = [outbox.reserve("a", 7, 100, BOUNDARIES, 64) for _ in range(2)]
+    outbox.take()
+    outbox.reserve("a", 7, 100, BOUNDARIES, 64)
+    outbox.leave()
+    announcement = outbox.take()
+    assert announcement is not None
+    assert (list(announcement.reserved), list(announcement.released)) == ([], known)
+    outbox.release(known[0])
+    assert outbox.take() is None
+
+
 def test_each_pool_has_its_outbox() -> None:
     outboxes = Outboxes("g")
     assert outboxes.of("m") is outboxes.of("m")

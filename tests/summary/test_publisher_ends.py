@@ -1,4 +1,4 @@
-"""A publisher whose Redis does not answer: what clients told is told again, and it goes on."""
+"""How a publisher ends, and that nothing else ends it, with a Redis of the test."""
 
 import asyncio
 from collections.abc import Callable
@@ -62,3 +62,15 @@ async def test_it_goes_on_whatever_breaks(monkeypatch: Any) -> None:
     assert list(stream.taken[0].finished) == [TOLD]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_at_the_end_nothing_counts_that_has_not_ended() -> None:
+    stream, outbox = Stream(lambda: asyncio.sleep(0)), Outbox("g")
+    ending = publisher(stream, outbox)
+    running = asyncio.create_task(ending.run())
+    id_ = outbox.reserve("a", 7, 100, [], 64)
+    await eventually(lambda: bool(stream.taken), "an announcement")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await ending.close()
+    assert list(stream.taken[-1].released) == [id_]
