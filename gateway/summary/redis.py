@@ -91,11 +91,15 @@ def _client(url: str, timeout: float, connect_timeout: float) -> Redis:
     try:
         if url.startswith(f"{sentinel.SCHEME}:"):
             return sentinel.master_client(sentinel.SentinelUrl.parse(url), _Client, **options)
-        return _Client.from_url(url, **options)
-    except ValueError as error:
+        client = _Client.from_url(url, **options)
+        # NOTE: its options are checked by the first connection, and nobody expects it to.
+        client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError) as error:
         raise RedisSetupError(
             f"Redis URL {url!r}: {error} (such as redis://localhost:6379/0, or {sentinel.EXAMPLE})"
         ) from error
+    else:
+        return client
 
 
 @asynccontextmanager

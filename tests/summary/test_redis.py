@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 
@@ -14,10 +15,12 @@ from gateway.summary.sentinel import SentinelUrl
 from tests.summary.valkey import eventually
 
 
-@pytest.mark.parametrize("url", ["localhost:6379", "http://x", "redis://h:port", ""])
+@pytest.mark.parametrize(
+    "url", ["localhost:6379", "http://x", "redis://h:port", "redis://h/0?foo=1", ""]
+)
 def test_a_wrong_url_is_named(url: str) -> None:
     for make in (connect, connect_to_follow):
-        with pytest.raises(RedisSetupError, match=f"Redis URL '{url}'"):
+        with pytest.raises(RedisSetupError, match=re.escape(f"Redis URL '{url}'")):
             make(url)
 
 
