@@ -21,6 +21,18 @@ pytestmark = pytest.mark.slow
 WHOLE = ["started", "tokens", "tokens", "finished"]
 
 
+class Busy(ScriptedWorker):
+    """One that reports what it runs, so that a report gives nobody's place away."""
+
+    async def Generate(self, request, context):  # type: ignore[no-untyped-def]
+        self.load.running += 1
+        try:
+            async for response in super().Generate(request, context):
+                yield response
+        finally:
+            self.load.running -= 1
+
+
 @asynccontextmanager
 async def leaving(valkey: Valkey) -> AsyncIterator[tuple[Gateway, Client]]:
     """A gateway that can be stopped, and a client of it."""
@@ -33,19 +45,21 @@ async def test_what_runs_and_what_waits_is_finished_and_reports_go_on_meanwhile(
     valkey: Valkey,
 ) -> None:
     go_on = asyncio.Event()
-    a = ScriptedWorker("a", make_card(), holding(go_on))
+    a = Busy("a", make_card(), holding(go_on))
     a.load.max_running = 1
     async with leaving(valkey) as (running, one), serving(valkey) as two, working(one, a):
         await until(lambda: live(two, a))
         # One more than it can run is sent, and one waits here.
-        requests = [asyncio.create_task(one.generate()) for _ in range(3)]
-        await until(lambda: _true(len(a.requests) == 2))
+        requests = [asyncio.create_task(one.generate()) for _ in range(2)]
+        await until(lambda: _runs(one, 2))
+        requests.append(asyncio.create_task(one.generate()))
         await until(lambda: _true(len(running.calls) == 3))
         stopping = asyncio.create_task(running.stop(notice=0, grace=600))
         await until(lambda: refuses(one))
         a.store(PROMPT)
         await until(lambda: _expects(two, 640))
         assert not any(request.done() for request in requests)
+        assert len(a.requests) == 2
         go_on.set()
         assert [events(await request) for request in requests] == [WHOLE] * 3
         await stopping
@@ -86,6 +100,11 @@ async def refuses(client: Client) -> bool:
 
 async def _expects(client: Client, tokens: int) -> bool:
     return await expected(client, "a") == tokens
+
+
+async def _runs(client: Client, requests: int) -> bool:
+    (worker,) = await client.workers()
+    return worker.load.running == requests
 
 
 async def _true(value: bool) -> bool:
