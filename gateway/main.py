@@ -56,6 +56,9 @@ logger = logging.getLogger(__name__)
 
 REDIS_HEALTH: Final = "redis"
 HEALTH_SECONDS: Final = 0.2
+REFUSE_SECONDS: Final = 0.2
+"""For callers to hear from this gateway itself that it is leaving."""
+
 FLUSH_SECONDS: Final = 1.0
 """For the status of the last calls to reach their clients."""
 
@@ -116,6 +119,9 @@ class Gateway:
     async def stop(self, notice: float, grace: float) -> None:
         """Tell everyone, then finish what runs or waits; times in seconds."""
         await self.server.announce_end(notice)
+        # NOTE: what reaches gRPC just when it stops may be lost there, so most is refused before.
+        self.calls.take_no_more()
+        await asyncio.sleep(REFUSE_SECONDS)
         self.server.take_no_more()
         if unfinished := await self.calls.finish(grace):
             logger.warning("%d calls are unfinished after the grace of %g s", unfinished, grace)

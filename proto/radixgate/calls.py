@@ -30,10 +30,10 @@ class Calls:
         """Serve one inside, in a task of its own.
 
         Raises:
-            RefusedError: UNAVAILABLE, `end` has ended it, or came before it.
+            RefusedError: UNAVAILABLE, `end` has ended it, or none begins any more.
         """
         if self._over:
-            raise RefusedError(StatusCode.UNAVAILABLE, f"{self._who} has left; ask another")
+            raise RefusedError(StatusCode.UNAVAILABLE, f"{self._who} is leaving; ask another")
         task = asyncio.current_task()
         assert task is not None
         self._under_way.add(task)
@@ -54,6 +54,10 @@ class Calls:
             if not self._under_way:
                 self._quiet.set()
 
+    def take_no_more(self) -> None:
+        """Let none begin any more."""
+        self._over = True
+
     async def finish(self, seconds: float) -> int:
         """Wait for those under way, at most so long; how many are left then."""
         try:
@@ -67,7 +71,7 @@ class Calls:
         """End those under way, and return when they have given back what they held. None begins
         any more, so that the end does not wait for those that still come.
         """
-        self._over = True
+        self.take_no_more()
         for task in self._under_way - self._ended:
             self._ended.add(task)
             task.cancel()

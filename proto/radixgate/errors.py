@@ -45,7 +45,7 @@ class Overloaded(RadixgateError):
 
 
 class Unavailable(RadixgateError):
-    """No gateway answers, or no worker can take the request now: retry."""
+    """No gateway answers, it ended the call as it left, or no worker can take it now: retry."""
 
 
 class DeadlineExceeded(RadixgateError):
@@ -64,12 +64,13 @@ _CLASSES: dict[grpc.StatusCode, type[RadixgateError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    grpc.StatusCode.CANCELLED: Cancelled,
+    # NOTE: nobody here has cancelled it, so it was a server that is gone.
+    grpc.StatusCode.CANCELLED: Unavailable,
 }
 
 
 def from_rpc_error(error: grpc.RpcError, address: str) -> RadixgateError:
-    """The exception for a failed call to the gateway at `address`."""
+    """The exception for a failed call to the gateway at `address` that was not cancelled here."""
     # NOTE: every error that a call raises is also the call, in grpc and in grpc.aio alike.
     assert isinstance(error, grpc.Call | grpc.aio.AioRpcError), error
     code = error.code()

@@ -75,6 +75,7 @@ class Stream(_StreamState, Iterator[Piece]):
     def __init__(self, call: _Call, address: str) -> None:
         super().__init__(address)
         self._call = call
+        self._closed = False
 
     def __next__(self) -> Piece:
         try:
@@ -82,6 +83,8 @@ class Stream(_StreamState, Iterator[Piece]):
                 if piece := self._take(response):
                     return piece
         except grpc.RpcError as error:
+            if self._closed:
+                raise _closed_here() from None
             raise from_rpc_error(error, self._address) from None
         self._check_end()
         raise StopIteration
@@ -92,6 +95,7 @@ class Stream(_StreamState, Iterator[Piece]):
 
     def close(self) -> None:
         """Cancel the request unless it has finished."""
+        self._closed = True
         self._call.cancel()
 
     def __enter__(self) -> Self:
@@ -122,7 +126,7 @@ class AsyncStream(_StreamState, AsyncIterator[Piece]):
             # NOTE: grpc.aio tells of a closed call in the words for a cancelled task.
             task = asyncio.current_task()
             if self._closed and task and not task.cancelling():
-                raise Cancelled("the stream was closed", grpc.StatusCode.CANCELLED) from None
+                raise _closed_here() from None
             raise
         self._check_end()
         raise StopAsyncIteration
@@ -141,3 +145,7 @@ class AsyncStream(_StreamState, AsyncIterator[Piece]):
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
+
+
+def _closed_here() -> Cancelled:
+    return Cancelled("the stream was closed", grpc.StatusCode.CANCELLED)

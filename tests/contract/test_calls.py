@@ -30,7 +30,7 @@ async def test_the_end_does_not_wait_for_calls_that_come_after_it() -> None:
     second = asyncio.create_task(late())
     given_back.set()
     await asyncio.wait_for(ending, 5)
-    for task, message in ((first, "no time to finish"), (second, "it has left; ask another")):
+    for task, message in ((first, "no time to finish"), (second, "it is leaving; ask another")):
         with pytest.raises(RefusedError, match=message) as refused:
             await task
         assert refused.value.code is StatusCode.UNAVAILABLE

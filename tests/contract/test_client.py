@@ -23,7 +23,7 @@ STATUSES = [
     (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.Overloaded),
     (grpc.StatusCode.UNAVAILABLE, errors.Unavailable),
     (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlineExceeded),
-    (grpc.StatusCode.CANCELLED, errors.Cancelled),
+    (grpc.StatusCode.CANCELLED, errors.Unavailable),
     (grpc.StatusCode.INTERNAL, errors.RadixgateError),
 ]
 
