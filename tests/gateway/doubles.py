@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import grpc.aio
@@ -185,18 +185,23 @@ class ScriptedWorker(WorkerServicer):
             try:
                 await stream.write(Report(hello=hello))
                 answers = asyncio.create_task(self._answer(stream))
-                while not answers.done():
-                    await stream.write(Report(load=self._current_load()))
-                    try:
-                        async with asyncio.timeout(0.1):
-                            report = await self._reports.get()
-                    except TimeoutError:
-                        continue
-                    # NOTE: outside, since a write that is cancelled ends the stream.
-                    await stream.write(report)
+                # NOTE: writing to a stream that has ended is a wrong state; its end is read below.
+                with suppress(asyncio.InvalidStateError):
+                    await self._write_reports(stream, answers)
                 await answers
             except grpc.aio.AioRpcError as error:
                 self.sync_error = error
+
+    async def _write_reports(self, stream: Any, answers: asyncio.Future[None]) -> None:
+        while not answers.done():
+            await stream.write(Report(load=self._current_load()))
+            try:
+                async with asyncio.timeout(0.1):
+                    report = await self._reports.get()
+            except TimeoutError:
+                continue
+            # NOTE: outside, since a write that is cancelled ends the stream.
+            await stream.write(report)
 
     async def _answer(self, stream: Any) -> None:
         """Do what a gateway asks for."""
