@@ -6,6 +6,7 @@ again when it dies (empty: the summaries repair themselves), and dies with this 
 
 import asyncio
 import logging
+import re
 import shutil
 import tempfile
 from asyncio.subprocess import DEVNULL, Process
@@ -96,10 +97,16 @@ def _client(url: str, timeout: float, connect_timeout: float) -> Redis:
         client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
     except (ValueError, TypeError) as error:
         raise RedisSetupError(
-            f"Redis URL {url!r}: {error} (such as redis://localhost:6379/0, or {sentinel.EXAMPLE})"
+            f"Redis URL {_shown(url)!r}: {error} "
+            f"(such as redis://localhost:6379/0, or {sentinel.EXAMPLE})"
         ) from error
     else:
         return client
+
+
+def _shown(url: str) -> str:
+    """A URL for people and logs: without user and password."""
+    return re.sub(r"^(\w[\w+.-]*://)?.*@", r"\1***@", url)
 
 
 @asynccontextmanager

@@ -25,6 +25,20 @@ def test_a_wrong_url_is_named(url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://me:s3cret@h:port", "redis://***@h:port"),
+        ("redis+sentinel://:s3cret@h", "redis+sentinel://***@h"),
+        ("me:s3cret@h:6379", "***@h:6379"),
+    ],
+)
+def test_no_error_tells_a_password(url: str, shown: str) -> None:
+    with pytest.raises(RedisSetupError, match=re.escape(f"Redis URL '{shown}'")) as caught:
+        connect(url)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("url", "problem"),
     [
         ("redis+sentinel://", "names no master"),
