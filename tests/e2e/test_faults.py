@@ -153,7 +153,7 @@ def _choose_alike(addresses: list[str], prompt: list[int]) -> bool:
         with Client(address) as client:
             best = client.explain(prompt).candidates[0]
             assert best.matched_tokens >= 256, "it is not cached; the test would show nothing"
-            chosen.append(best.worker)
+            chosen.append((best.worker, best.matched_tokens))
     return len(set(chosen)) == 1
 
 
