@@ -73,7 +73,8 @@ def gateway(
     """Run a gateway: it routes every request to the worker that holds most of its prompt."""
     with needs("gateway"):
         from cli.processes import run_processes
-        from gateway.main import ConfigError, GatewayConfig, run_gateway
+        from gateway.config import ConfigError, GatewayConfig
+        from gateway.main import run_gateway
     logs.configure()
     config = GatewayConfig(
         host=host,

@@ -8,7 +8,9 @@ import pickle
 import sys
 
 from cli import logs
-from gateway.main import ConfigError, Gateway, run_gateway
+from gateway.config import ConfigError
+from gateway.main import run_gateway
+from gateway.running import Gateway
 
 
 def main() -> None:

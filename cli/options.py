@@ -57,6 +57,7 @@ Redis = Annotated[
     str | None,
     typer.Option(
         "--redis",
+        envvar="RADIXGATE_REDIS",
         metavar="URL",
         help="The Redis of all gateways: redis://HOST:PORT, rediss://…, unix://… or, behind "
         "Sentinels, redis+sentinel://HOST:PORT,…/MASTER; without it, an embedded one.",

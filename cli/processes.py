@@ -24,7 +24,7 @@ from radixgate.serving import StopSignals
 from cli.exits import CommandError, ExitCode
 from cli.ports import hold_port
 from cli.supervisor import ending
-from gateway.main import GatewayConfig
+from gateway.config import GatewayConfig
 from gateway.summary.redis import RedisSetupError, embedded_server
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,9 @@ and the time in nanoseconds of the monotonic clock. The first line it prints is 
 import sys
 import time
 
-from gateway.main import Gateway, GatewayConfig, run_gateway
+from gateway.config import GatewayConfig
+from gateway.main import run_gateway
+from gateway.running import Gateway
 from gateway.summary import pool
 from gateway.summary.events import Changed, Event
 from gateway.summary.mirror import Mirror

@@ -16,7 +16,7 @@ from cli import processes
 from cli.exits import CommandError, ExitCode
 from cli.ports import hold_port
 from cli.processes import LONG_LIFE, LONGEST_PAUSE, Pauses, Processes, shared_out
-from gateway.main import GatewayConfig
+from gateway.config import GatewayConfig
 
 SERVES = """
 import signal, sys

@@ -18,7 +18,8 @@ from radixgate.v1.gateway_pb2 import (
 from radixgate.v1.gateway_pb2_grpc import GatewayStub
 from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse
 
-from gateway.main import GatewayConfig, gateway
+from gateway.config import GatewayConfig
+from gateway.main import gateway
 from tests.gateway.doubles import ScriptedWorker
 from tests.summary.valkey import Valkey
 

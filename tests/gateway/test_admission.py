@@ -11,7 +11,8 @@ from radixgate.client import AsyncClient
 from radixgate.v1.gateway_pb2 import ListModelsRequest, RouteRequest
 from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse
 
-from gateway.main import ConfigError, GatewayConfig, gateway
+from gateway.config import ConfigError, GatewayConfig
+from gateway.main import gateway
 from tests.gateway.doubles import ScriptedWorker, echo, make_card
 from tests.gateway.harness import PROMPT, REQUEST, Client, serving, until, working
 from tests.summary.valkey import Valkey

@@ -10,7 +10,9 @@ from grpc import StatusCode
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from radixgate.v1.gateway_pb2_grpc import GatewayStub
 
-from gateway.main import Gateway, GatewayConfig, gateway
+from gateway.config import GatewayConfig
+from gateway.main import gateway
+from gateway.running import Gateway
 from tests.gateway.doubles import ScriptedWorker, make_card
 from tests.gateway.harness import PROMPT, Client, events, live, serving, until, working
 from tests.gateway.test_sharing import expected, holding

@@ -22,7 +22,8 @@ from radixgate.v1.gateway_pb2_grpc import GatewayStub
 from radixgate.v1.generate_pb2 import GenerateRequest, GenerateResponse, Started, Tokens
 from radixgate.v1.worker_pb2_grpc import WorkerStub
 
-from gateway.main import ConfigError, GatewayConfig, gateway
+from gateway.config import ConfigError, GatewayConfig
+from gateway.main import gateway
 from tests.gateway.doubles import Abort, Script, ScriptedWorker, echo, make_card
 from tests.gateway.harness import PROMPT, REQUEST, Client, events, live, serving, until, working
 from tests.summary.valkey import Valkey

@@ -13,7 +13,8 @@ from radixgate.v1.gateway_pb2 import RouteRequest
 from radixgate.v1.gateway_pb2_grpc import GatewayStub
 from radixgate.v1.generate_pb2 import GenerateRequest, Scope
 
-from gateway.main import ConfigError, GatewayConfig, gateway
+from gateway.config import ConfigError, GatewayConfig
+from gateway.main import gateway
 from tests.gateway.doubles import ScriptedWorker, make_card
 from tests.gateway.harness import PROMPT, Client, serving, working
 from tests.summary.valkey import Valkey

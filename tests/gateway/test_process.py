@@ -25,7 +25,8 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import logging, sys
-from gateway.main import GatewayConfig, run_gateway
+from gateway.config import GatewayConfig
+from gateway.main import run_gateway
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 run_gateway(GatewayConfig(port=0, grace_seconds=float(sys.argv[1])))
 """

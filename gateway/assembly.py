@@ -1,0 +1,221 @@
+"""Puts a gateway together.
+
+Nothing else in the gateway makes its own parts: this module does, in the order in which they need
+each other, and takes them down in the opposite one.
+"""
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final
+
+from prometheus_client import start_http_server
+from radixgate.calls import Calls
+from radixgate.v1.sync_pb2 import DESCRIPTOR as SYNC
+from radixgate.v1.sync_pb2_grpc import add_KvSyncServicer_to_server
+
+from gateway.config import ConfigError, GatewayConfig
+from gateway.fleet.admission import Admission
+from gateway.fleet.channels import Channels
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.upkeep import keep_up
+from gateway.route.breaker import Breakers
+from gateway.route.record import Records
+from gateway.route.room import Occupied, Room, pool_room
+from gateway.route.routers import Routers
+from gateway.route.weights import parse_weights
+from gateway.running import Gateway
+from gateway.serve.choose import Chooser
+from gateway.serve.collector import StateCollector
+from gateway.serve.dispatch import Dispatcher
+from gateway.serve.lookaside import Lookaside
+from gateway.serve.metrics import Metrics
+from gateway.serve.models import Models, parse_aliases
+from gateway.serve.outcomes import Outcomes
+from gateway.serve.pins import Pins
+from gateway.serve.prepare import Preparer
+from gateway.serve.queue import Pool, QueueConfig
+from gateway.serve.queues import Queues
+from gateway.serve.server import PortTakenError, Server
+from gateway.serve.service import SERVICE_NAME, GatewayService
+from gateway.summary.events import EventObserver
+from gateway.summary.outbox import Outboxes
+from gateway.summary.pool import Pools
+from gateway.summary.redis import embedded_server
+from gateway.summary.sync import KvSyncService
+from gateway.text.codecs import Codecs
+from gateway.text.goldens import recompute_text
+
+logger = logging.getLogger(__name__)
+
+REDIS_HEALTH: Final = "redis"
+HEALTH_SECONDS: Final = 0.2
+TEXT_THREADS: Final = 4
+
+
+async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
+    """A gateway that serves, until `stack` is closed.
+
+    Raises:
+        ConfigError: the options are wrong.
+        PortTakenError: the port is taken.
+        RedisSetupError: there is no Redis to use.
+    """
+    clock = time.monotonic
+    queue_config = _queue_config(config)
+    aliases = _aliases(config)
+    redis_url = config.redis_url
+    if redis_url is None:
+        redis_url = await stack.enter_async_context(embedded_server())
+
+    fleet = Fleet(config.lease_ms / 1000, clock)
+    channels = Channels()
+    stack.push_async_callback(channels.close)
+    name = secrets.token_hex(8)
+    outboxes = Outboxes(name)
+    routers = Routers(outboxes.of)
+    admission = Admission(fleet, channels, recompute_text)
+    stack.push_async_callback(admission.close)
+    metrics = Metrics()
+    breakers = Breakers(random.random)
+    chooser = Chooser(fleet, routers.of, breakers, metrics, clock)
+
+    def room(model: str) -> Room | None:
+        unreported = routers.of(model).unreported
+        workers = breakers.allowed(fleet.candidates(model), clock())
+        return pool_room([Occupied(worker.pressure, unreported(worker.id)) for worker in workers])
+
+    models = Models(fleet, lambda: [pool.model for pool in pools], aliases)
+    queues = Queues(queue_config, models, Pool(room, chooser.estimates), metrics, clock)
+    outcomes = Outcomes(Records(), fleet, routers.of, metrics, clock)
+    observers: list[EventObserver] = [fleet, routers, admission, queues, outcomes]
+    lookaside = Lookaside(
+        name,
+        fleet=fleet,
+        chooser=chooser,
+        router_of=routers.of,
+        queues=queues,
+        breakers=breakers,
+        outcomes=outcomes,
+        metrics=metrics,
+        find_pool=lambda model: pools.find(model),  # noqa: PLW0108 (pools come after)
+        clock=clock,
+    )
+    pools = Pools(
+        redis_url,
+        config.lease_ms,
+        listener_for=routers.of,
+        outbox_of=outboxes.of,
+        finished=lookaside.heard,
+        observers=observers,
+    )
+    stack.push_async_callback(pools.close)
+
+    codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
+    metrics.registry.register(
+        StateCollector(
+            fleet=fleet,
+            pools=pools,
+            queues=queues,
+            breakers=breakers,
+            outcomes=outcomes,
+            clock=clock,
+        )
+    )
+    dispatcher = Dispatcher(
+        chooser,
+        routers.of,
+        channels,
+        breakers=breakers,
+        outcomes=outcomes,
+        metrics=metrics,
+        clock=clock,
+        hedge=config.hedge,
+    )
+    calls = Calls("this gateway")
+    service = GatewayService(
+        pools=pools,
+        fleet=fleet,
+        models=models,
+        preparer=Preparer(codecs),
+        queues=queues,
+        chooser=chooser,
+        dispatcher=dispatcher,
+        lookaside=lookaside,
+        pins=Pins(fleet, chooser, channels),
+        calls=calls,
+        metrics=metrics,
+        clock=clock,
+    )
+    sync = KvSyncService(pools, admission.admit)
+    sync_name = SYNC.services_by_name["KvSync"].full_name
+    server = Server([SERVICE_NAME, sync_name], share_port=config.share_port)
+    server.grpc.add_generic_rpc_handlers([service.handlers()])
+    add_KvSyncServicer_to_server(sync, server.grpc)
+
+    metrics_port = None
+    if config.metrics_port is not None:
+        metrics_port = _serve_metrics(config.host, config.metrics_port, metrics, stack)
+    port = await server.start(config.host, config.port)
+    background = asyncio.gather(
+        pools.run(),
+        keep_up(fleet, pools, channels),
+        outcomes.run(pools),
+        _report_redis(server, pools),
+    )
+    stack.push_async_callback(_cancel, background)
+    stack.push_async_callback(server.stop, 0.0)
+    stack.push_async_callback(sync.close)
+    stack.push_async_callback(calls.end)
+    return Gateway(f"{config.host}:{port}", server, calls, sync, metrics_port, background)
+
+
+def _queue_config(config: GatewayConfig) -> QueueConfig:
+    try:
+        weights = parse_weights(config.tenant_weights)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return QueueConfig(config.queue_limit, config.queue_seconds, weights)
+
+
+def _aliases(config: GatewayConfig) -> dict[str, str]:
+    try:
+        return parse_aliases(config.aliases)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _serve_metrics(host: str, port: int, metrics: Metrics, stack: AsyncExitStack) -> int:
+    try:
+        http, _ = start_http_server(port, host, metrics.registry)
+    except OSError as error:
+        raise PortTakenError(f"cannot serve metrics on {host}:{port}: {error}") from error
+    stack.callback(http.server_close)
+    stack.push_async_callback(asyncio.to_thread, http.shutdown)
+    return http.server_port
+
+
+async def _cancel(background: asyncio.Future[Any]) -> None:
+    background.cancel()
+    with suppress(asyncio.CancelledError):
+        await background
+
+
+async def _report_redis(server: Server, pools: Pools) -> None:
+    """Keep health of the service "redis" current, until cancelled."""
+    was_healthy = True
+    while True:
+        healthy = not pools.problem
+        if healthy != was_healthy:
+            logger.warning(
+                "Redis can be used again"
+                if healthy
+                else f"Redis cannot be used, routing goes on without it: {pools.problem}"
+            )
+        await server.report(REDIS_HEALTH, healthy=healthy)
+        was_healthy = healthy
+        await asyncio.sleep(HEALTH_SECONDS)
