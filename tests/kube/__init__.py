@@ -1,0 +1,14 @@
+"""A Kubernetes API server for tests, small enough to read.
+
+`Store` (store.py) holds the objects and is all that in-process controllers need; `ApiServer`
+(server.py) serves it over HTTP to real clients: Helm, kubectl, `kubernetes.aio`.
+
+Faithful where clients of this project look: names, uid, resourceVersion, generation, finalizers,
+graceful deletion, garbage collection, conflicts, server-side apply with managed fields, the four
+patch formats, selectors, paged lists, watches with bookmarks, WatchList and 410, RBAC by Roles in
+namespaces, discovery, Secrets as protobuf, errors in the real words.
+
+Not there: etcd and a second replica, TLS and client certificates, ClusterRoles, admission webhooks,
+custom resource definitions (the few that charts use are listed in kinds.py and not validated),
+API versions beside the ones listed, quota, priority, scheduling, exec, port-forward, eviction.
+"""
