@@ -1,8 +1,8 @@
 """Who owns which fields: managed fields, and server-side apply on top of them.
 
 A path is a tuple of path elements as in FieldsV1: "f:spec", 'k:{"name":"a"}', 'v:"x"'. An item of a
-merged list is a path too, beside those of its fields. Simpler than the real server: maps are never owned
-by themselves, and what the server defaults belongs to nobody.
+merged list is a path too, beside those of its fields. Simpler than the real server: maps are not
+owned by themselves, and what the server defaults belongs to nobody.
 """
 
 import json
@@ -71,7 +71,7 @@ def apply(kind: Kind, live: Obj, applied: Obj, owner: Owner, force: bool, time: 
     held = {
         path[:end] for paths in owners.values() for path in paths for end in range(len(path) + 1)
     }
-    for path in sorted(mine - wanted.keys() - held, key=len, reverse=True):
+    for path in sorted(mine - wanted.keys() - held, key=len):
         _remove(kind, merged, path, ())
     _write(kind, live, merged, {**owners, owner: set(wanted)}, time)
     return merged
@@ -121,7 +121,7 @@ def _remove(kind: Kind, value: Any, path: Path, names: Names) -> None:
     if element.startswith("f:"):
         inner = value.get(element[2:])
         names = (*names, element[2:])
-        if rest and inner:
+        if rest and inner is not None:
             _remove(kind, inner, rest, names)
         if not rest or inner in ({}, []):
             value.pop(element[2:], None)
