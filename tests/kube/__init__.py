@@ -9,6 +9,8 @@ patch formats, selectors, paged lists, watches with bookmarks, WatchList and 410
 namespaces, discovery, Secrets as protobuf, errors in the real words.
 
 Not there: etcd and a second replica, TLS and client certificates, ClusterRoles, admission webhooks,
-custom resource definitions (the few that charts use are listed in kinds.py and not validated),
-API versions beside the ones listed, quota, priority, scheduling, exec, port-forward, eviction.
+validation against schemas, custom resource definitions (those that charts use are kinds like
+others), other API versions than those of kinds.py, quota, priority, scheduling, exec, port-forward,
+eviction, foreground deletion, tables for `kubectl get` (it shows names and ages), aggregated
+discovery, protobuf of anything but Secrets and the options of a deletion.
 """

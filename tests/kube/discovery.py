@@ -1,155 +1,74 @@
-"""What the server says about itself: version, groups, resources and OpenAPI.
+"""What the server says about itself: version, groups, resources, and OpenAPI without schemas.
 
-OpenAPI has no schemas: it says that patches take `fieldValidation`, so that clients leave the
-validation to the server (which does none).
+OpenAPI says only that patches take `fieldValidation`, so that clients leave validation to the
+server (which does none). Aggregated discovery is not offered; clients fall back to the lists.
 """
 
-from itertools import groupby
 from typing import Any
 
-from tests.kube.kinds import KINDS, SCALABLE, SHORT_NAMES, STATELESS, Kind
+from tests.kube.kinds import KINDS, SCALABLE, STATELESS, Kind
 
 Obj = dict[str, Any]
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "linux/amd64"}
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
-_GROUPS = {
-    group: list(members)
-    for group, members in groupby(
-        sorted(KINDS, key=lambda kind: kind.group), key=lambda kind: (kind.group, kind.version)
-    )
-}
+_VERSIONS = list(dict.fromkeys(kind.api_version for kind in KINDS))
 
 
-def answer(path: str, accept: str) -> tuple[Obj, str] | None:
-    """The document at a path of discovery and its content type; None of other paths."""
-    steps = path.strip("/").split("/")
-    plain = "application/json"
-    if path in ("/api", "/apis") and AGGREGATED in accept.replace(" ", ""):
-        return _aggregated(core=path == "/api"), AGGREGATED
-    match steps:
+def answer(path: str) -> Obj | None:
+    """The document at a path of discovery; None of other paths."""
+    match path.strip("/").split("/"):
         case ["version"]:
-            return VERSION, plain
-        case ["healthz" | "livez" | "readyz"]:
-            return {}, plain
+            return VERSION
         case ["api"]:
-            return {"kind": "APIVersions", "versions": ["v1"]}, plain
+            return {"kind": "APIVersions", "versions": ["v1"]}
         case ["apis"]:
-            groups = [_group(group, version) for group, version in _GROUPS if group]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}, plain
-        case ["apis", group]:
-            for name, version in _GROUPS:
-                if name == group:
-                    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, version)}, plain
-        case ["api", version] if ("", version) in _GROUPS:
-            return _resources("", version), plain
-        case ["apis", group, version] if (group, version) in _GROUPS:
-            return _resources(group, version), plain
+            groups = [_group(version) for version in _VERSIONS if "/" in version]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
         case ["openapi", "v3"]:
-            paths = {_prefix(*key): {"serverRelativeURL": f"/openapi/v3/{_prefix(*key)}"}
-                     for key in _GROUPS}  # fmt: skip
-            return {"paths": paths}, plain
-        case ["openapi", "v3", *prefix]:
-            for key, members in _GROUPS.items():
-                if _prefix(*key) == "/".join(prefix):
-                    return _openapi(members), plain
+            prefixes = [_prefix(version) for version in _VERSIONS]
+            paths = {prefix: {"serverRelativeURL": f"/openapi/v3/{prefix}"} for prefix in prefixes}
+            return {"paths": paths}
+        case ["openapi", "v3", "api" | "apis", *rest] if (version := "/".join(rest)) in _VERSIONS:
+            patches = {f"/{kind.plural}/{{name}}": _patch(kind) for kind in _members(version)}
+            info = {"title": "Kubernetes", "version": "1"}
+            return {"openapi": "3.0.0", "info": info, "paths": patches}
+        case ["api" | "apis", *rest] if (version := "/".join(rest)) in _VERSIONS:
+            resources = [one for kind in _members(version) for one in _resources(kind)]
+            head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version}
+            return {**head, "resources": resources}
     return None
 
 
-def _prefix(group: str, version: str) -> str:
-    return f"apis/{group}/{version}" if group else f"api/{version}"
+def _prefix(version: str) -> str:
+    return f"apis/{version}" if "/" in version else f"api/{version}"
 
 
-def _group(group: str, version: str) -> Obj:
-    preferred = {"groupVersion": f"{group}/{version}", "version": version}
+def _members(version: str) -> list[Kind]:
+    return [kind for kind in KINDS if kind.api_version == version]
+
+
+def _group(group_version: str) -> Obj:
+    group, version = group_version.split("/")
+    preferred = {"groupVersion": group_version, "version": version}
     return {"name": group, "versions": [preferred], "preferredVersion": preferred}
 
 
-def _subresources(kind: Kind) -> list[tuple[str, Obj]]:
-    scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-    own = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    return [("status", own)] * (kind not in STATELESS) + [("scale", scale)] * (kind in SCALABLE)
+def _resources(kind: Kind) -> list[Obj]:
+    common = {"singularName": kind.kind.lower(), "namespaced": kind.namespaced, "verbs": VERBS}
+    names = {"kind": kind.kind, "shortNames": [kind.short] if kind.short else []}
+    found = [{"name": kind.plural, **names, **common}]
+    if kind not in STATELESS:
+        found.append({"name": f"{kind.plural}/status", "kind": kind.kind, **common})
+    if kind in SCALABLE:
+        scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+        found.append({"name": f"{kind.plural}/scale", **scale, **common})
+    return found
 
 
-def _resources(group: str, version: str) -> Obj:
-    resources: list[Obj] = []
-    for kind in _GROUPS[group, version]:
-        resources.append(
-            {
-                "name": kind.plural,
-                "singularName": kind.kind.lower(),
-                "namespaced": kind.namespaced,
-                "kind": kind.kind,
-                "verbs": VERBS,
-                "shortNames": SHORT_NAMES.get(kind, []),
-            }
-        )
-        resources += [
-            {"name": f"{kind.plural}/{name}", "singularName": "", "verbs": ["get", "patch", "update"],
-             "namespaced": kind.namespaced, **response}
-            for name, response in _subresources(kind)
-        ]  # fmt: skip
-    api_version = f"{group}/{version}" if group else version
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": api_version,
-        "resources": resources,
-    }
-
-
-def _aggregated(*, core: bool) -> Obj:
-    items = [
-        {
-            "metadata": {"name": group},
-            "versions": [
-                {
-                    "version": version,
-                    "freshness": "Current",
-                    "resources": [_discovered(k) for k in found],
-                }
-            ],
-        }
-        for (group, version), found in _GROUPS.items()
-        if core == (not group)
-    ]
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": "apidiscovery.k8s.io/v2",
-        "metadata": {},
-        "items": items,
-    }
-
-
-def _discovered(kind: Kind) -> Obj:
-    return {
-        "resource": kind.plural,
-        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
-        "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "singularResource": kind.kind.lower(),
-        "shortNames": SHORT_NAMES.get(kind, []),
-        "verbs": VERBS,
-        "subresources": [
-            {"subresource": name, "responseKind": response, "verbs": ["get", "patch", "update"]}
-            for name, response in _subresources(kind)
-        ],
-    }
-
-
-def _openapi(members: list[Kind]) -> Obj:
+def _patch(kind: Kind) -> Obj:
+    version = kind.api_version.rpartition("/")[2]
+    named = {"group": kind.group, "version": version, "kind": kind.kind}
     parameters = [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}]
-    paths = {
-        f"/{_prefix(kind.group, kind.version)}/{kind.plural}/{{name}}": {
-            "patch": {
-                "parameters": parameters,
-                "responses": {},
-                "x-kubernetes-group-version-kind": {
-                    "group": kind.group, "version": kind.version, "kind": kind.kind
-                },
-            }
-        }
-        for kind in members
-    }  # fmt: skip
-    return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "1"}, "paths": paths}
+    return {"patch": {"parameters": parameters, "x-kubernetes-group-version-kind": named}}

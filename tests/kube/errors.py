@@ -11,61 +11,37 @@ class ApiError(Exception):
     Attributes: `code`, the HTTP status; `reason`, its name in the API; `message`; `details`.
     """
 
-    def __init__(
-        self, code: int, reason: str, message: str, details: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, code: int, reason: str, message: str, **details: Any) -> None:
         super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details or {}
+        self.code, self.reason, self.message, self.details = code, reason, message, details
 
     def status(self) -> dict[str, Any]:
         """The Status object that the server answers."""
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "details": self.details,
-            "code": self.code,
-        }
+        words = {"message": self.message, "reason": self.reason, "details": self.details}
+        head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        return {**head, **words, "code": self.code}
 
 
-def _details(kind: Kind, name: str) -> dict[str, Any]:
-    return {"name": name, "group": kind.group, "kind": kind.plural}
+def of_object(code: int, reason: str, kind: Kind, name: str, words: str) -> ApiError:
+    """An error about one object: `pods "a" not found`."""
+    subject = f'{kind.resource} "{name}"' if name else kind.resource
+    details = {"name": name, "group": kind.group, "kind": kind.plural}
+    return ApiError(code, reason, f"{subject} {words}", **details)
 
 
 def not_found(kind: Kind, name: str) -> ApiError:
-    return ApiError(404, "NotFound", f'{kind.resource} "{name}" not found', _details(kind, name))
-
-
-def already_exists(kind: Kind, name: str) -> ApiError:
-    words = f'{kind.resource} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", words, _details(kind, name))
+    return of_object(404, "NotFound", kind, name, "not found")
 
 
 def conflict(kind: Kind, name: str, why: str) -> ApiError:
     words = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
-    return ApiError(409, "Conflict", words, _details(kind, name))
-
-
-def stale(kind: Kind, name: str) -> ApiError:
-    """A conflict of resource versions."""
-    advice = "please apply your changes to the latest version and try again"
-    return conflict(kind, name, f"the object has been modified; {advice}")
+    return ApiError(409, "Conflict", words, name=name, group=kind.group, kind=kind.plural)
 
 
 def invalid(kind: Kind, name: str, why: str) -> ApiError:
-    words = f'{kind.kind}{"." * bool(kind.group)}{kind.group} "{name}" is invalid: {why}'
-    return ApiError(422, "Invalid", words, {**_details(kind, name), "kind": kind.kind})
-
-
-def forbidden(kind: Kind, name: str, why: str) -> ApiError:
-    subject = f'{kind.resource} "{name}"' if name else kind.resource
-    return ApiError(403, "Forbidden", f"{subject} is forbidden: {why}", _details(kind, name))
+    subject = f"{kind.kind}.{kind.group}".rstrip(".")
+    words = f'{subject} "{name}" is invalid: {why}'
+    return ApiError(422, "Invalid", words, name=name, group=kind.group, kind=kind.kind)
 
 
 def bad_request(why: str) -> ApiError:
@@ -79,4 +55,4 @@ def expired(asked: int, oldest: int) -> ApiError:
 def too_large(asked: int, newest: int) -> ApiError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     words = f"Timeout: Too large resource version: {asked}, current: {newest}"
-    return ApiError(504, "Timeout", words, {"causes": [cause], "retryAfterSeconds": 1})
+    return ApiError(504, "Timeout", words, causes=[cause], retryAfterSeconds=1)

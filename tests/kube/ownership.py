@@ -2,7 +2,7 @@
 
 A path is a tuple of path elements as in FieldsV1: "f:spec", 'k:{"name":"a"}', 'v:"x"'. An item of a
 merged list is a path too, beside those of its fields. Simpler than the real server: maps are not
-owned by themselves, and what the server defaults belongs to nobody.
+owned by themselves.
 """
 
 import json
@@ -16,17 +16,7 @@ from tests.kube.merging import Names, is_atomic, is_set, item_key, merge_keys
 Obj = dict[str, Any]
 Path = tuple[str, ...]
 
-_UNOWNED = frozenset(
-    {("f:apiVersion",), ("f:kind",)}
-    | {
-        ("f:metadata", f"f:{field}")
-        for field in (
-            *("name", "namespace", "generateName", "uid", "resourceVersion", "generation"),
-            *("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"),
-            *("managedFields", "selfLink"),
-        )
-    }
-)
+_OWNED_METADATA = {"labels", "annotations", "finalizers", "ownerReferences"}
 
 
 class Owner(NamedTuple):
@@ -44,12 +34,10 @@ def track(kind: Kind, live: Obj, new: Obj, owner: Owner, time: str) -> None:
     """Write into `new` that `owner` changed it from `live` by an update."""
     before, after = dict(_leaves(kind, live)), dict(_leaves(kind, new))
     changed = {path for path, value in after.items() if before.get(path, _leaves) != value}
-    source = new if new["metadata"].get("managedFields") else live
-    owners = _owners(source)
     lost = (before.keys() - after.keys()) | (changed & before.keys())
-    owners = {other: paths - lost for other, paths in owners.items()}
-    owners[owner] = owners.get(owner, set()) | changed
-    _write(kind, source, new, owners, time)
+    source = new if new["metadata"].get("managedFields") else live
+    owners = {other: paths - lost for other, paths in _owners(source).items()}
+    _write(kind, source, new, owners | {owner: owners.get(owner, set()) | changed}, time)
 
 
 def apply(kind: Kind, live: Obj, applied: Obj, owner: Owner, force: bool, time: str) -> Obj:
@@ -65,15 +53,14 @@ def apply(kind: Kind, live: Obj, applied: Obj, owner: Owner, force: bool, time: 
     conflicts = {other: paths & changed for other, paths in owners.items() if paths & changed}
     if conflicts and not force:
         raise _conflict(conflicts)
-    for other in conflicts:
-        owners[other] -= changed
+    owners = {other: paths - changed for other, paths in owners.items()}
     merged: Obj = _merge(kind, live, applied, ())
     held = {
         path[:end] for paths in owners.values() for path in paths for end in range(len(path) + 1)
     }
     for path in sorted(mine - wanted.keys() - held, key=len):
         _remove(kind, merged, path, ())
-    _write(kind, live, merged, {**owners, owner: set(wanted)}, time)
+    _write(kind, live, merged, owners | {owner: set(wanted)}, time)
     return merged
 
 
@@ -81,37 +68,37 @@ def _leaves(
     kind: Kind, value: Any, path: Path = (), names: Names = ()
 ) -> Iterator[tuple[Path, Any]]:
     """Each path of an object with its value; True for an item of a merged list."""
-    if path in _UNOWNED:
+    if names in (("apiVersion",), ("kind",)):
         return
-    keys = merge_keys(kind, names) if isinstance(value, list) else ()
+    if names[:1] == ("metadata",) and len(names) > 1 and names[1] not in _OWNED_METADATA:
+        return
     if isinstance(value, dict) and value and not is_atomic(names):
         for name, inner in value.items():
             yield from _leaves(kind, inner, (*path, f"f:{name}"), (*names, name))
-    elif keys:
+    elif isinstance(value, list) and merge_keys(kind, names):
         for item in value:
-            here = (*path, item_key(item, keys))
+            here = (*path, _element(kind, item, names))
             yield here, True
             yield from _leaves(kind, item, here, names)
     elif isinstance(value, list) and is_set(names):
-        yield from (((*path, f"v:{json.dumps(item)}"), item) for item in value)
-    elif path and path != ("f:metadata",):
+        yield from (((*path, _element(kind, item, names)), item) for item in value)
+    elif len(path) > 1 or value != {}:
         yield path, value
 
 
 def _merge(kind: Kind, live: Any, applied: Any, names: Names) -> Any:
     if isinstance(live, dict) and isinstance(applied, dict) and not is_atomic(names):
-        return live | {
-            name: _merge(kind, live.get(name), value, (*names, name))
-            for name, value in applied.items()
-        }
-    if not (isinstance(live, list) and isinstance(applied, list)):
-        return applied
-    if is_set(names):
-        return applied + [item for item in live if item not in applied]
-    if keys := merge_keys(kind, names):
-        there = {item_key(item, keys): item for item in live}
-        items = [_merge(kind, there.pop(item_key(i, keys), None), i, names) for i in applied]
-        return items + list(there.values())
+        merged = {n: _merge(kind, live.get(n), value, (*names, n)) for n, value in applied.items()}
+        return live | merged
+    if isinstance(live, list) and isinstance(applied, list):
+        if is_set(names):
+            return applied + [item for item in live if item not in applied]
+        if merge_keys(kind, names):
+            there = {_element(kind, item, names): item for item in live}
+            return [
+                _merge(kind, there.pop(_element(kind, item, names), None), item, names)
+                for item in applied
+            ] + list(there.values())
     return applied
 
 
@@ -119,67 +106,57 @@ def _remove(kind: Kind, value: Any, path: Path, names: Names) -> None:
     """Delete what is at a path, and the maps and lists that this leaves empty."""
     element, rest = path[0], path[1:]
     if element.startswith("f:"):
-        inner = value.get(element[2:])
-        names = (*names, element[2:])
-        if rest and inner is not None:
-            _remove(kind, inner, rest, names)
-        if not rest or inner in ({}, []):
-            value.pop(element[2:], None)
-    elif element.startswith("v:"):
-        value[:] = [item for item in value if f"v:{json.dumps(item)}" != element]
+        field = element[2:]
+        if rest and field in value:
+            _remove(kind, value[field], rest, (*names, field))
+        if not rest or value.get(field) in ({}, []):
+            value.pop(field, None)
     else:
-        keys = merge_keys(kind, names)
-        found = [item for item in value if item_key(item, keys) == element]
-        for item in found:
+        for item in [item for item in value if _element(kind, item, names) == element]:
             if rest:
                 _remove(kind, item, rest, names)
-        if not rest:
-            value[:] = [item for item in value if item not in found]
+            else:
+                value.remove(item)
+
+
+def _element(kind: Kind, item: Any, names: Names) -> str:
+    """The path element of a list's item."""
+    keys = merge_keys(kind, names)
+    return item_key(item, keys) if keys else f"v:{json.dumps(item)}"
+
+
+def _owner(entry: Obj) -> Owner:
+    return Owner(entry["manager"], entry["operation"], entry.get("subresource", ""))
 
 
 def _owners(obj: Obj) -> Owners:
     """What the managed fields of an object say."""
     entries = obj.get("metadata", {}).get("managedFields", [])
-    return {
-        Owner(e["manager"], e["operation"], e.get("subresource", "")): set(_paths(e["fieldsV1"]))
-        for e in entries
-        if "fieldsV1" in e
-    }
+    return {_owner(entry): set(_paths(entry.get("fieldsV1", {}))) for entry in entries}
 
 
 def _paths(fields: Obj, path: Path = ()) -> Iterator[Path]:
     for element, inner in fields.items():
-        if element == "." and path[-1].startswith("k:"):
-            yield path
+        if element == ".":
+            yield from [path] if path[-1].startswith("k:") else []
         elif inner:
             yield from _paths(inner, (*path, element))
-        elif element != ".":
+        else:
             yield (*path, element)
 
 
 def _write(kind: Kind, old: Obj, new: Obj, owners: Owners, time: str) -> None:
     """Put the managed fields into `new`; who owns what it owned in `old` keeps its time."""
     before = _owners(old)
-    times = {
-        Owner(e["manager"], e["operation"], e.get("subresource", "")): e.get("time", time)
-        for e in old.get("metadata", {}).get("managedFields", [])
-    }
+    entries = {_owner(entry): entry for entry in old.get("metadata", {}).get("managedFields", [])}
     new["metadata"]["managedFields"] = [
-        {
-            "manager": owner.manager,
-            "operation": owner.operation,
-            "apiVersion": kind.api_version,
-            "time": times[owner] if before.get(owner) == paths else time,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": _fields(paths),
-            **({"subresource": owner.subresource} if owner.subresource else {}),
-        }
+        entries[owner] if before.get(owner) == paths else _entry(kind, owner, paths, time)
         for owner, paths in sorted(owners.items())
         if paths
     ]
 
 
-def _fields(paths: set[Path]) -> Obj:
+def _entry(kind: Kind, owner: Owner, paths: set[Path], time: str) -> Obj:
     fields: Obj = {}
     for path in sorted(paths):
         node = fields
@@ -187,7 +164,9 @@ def _fields(paths: set[Path]) -> Obj:
             node = node.setdefault(element, {})
         if path[-1].startswith("k:"):
             node["."] = {}
-    return fields
+    rest = {"apiVersion": kind.api_version, "time": time, "fieldsType": "FieldsV1"}
+    named = {field: value for field, value in owner._asdict().items() if value}
+    return {**named, **rest, "fieldsV1": fields}
 
 
 def _conflict(conflicts: Owners) -> ApiError:
@@ -200,7 +179,7 @@ def _conflict(conflicts: Owners) -> ApiError:
         for other, paths in conflicts.items()
         for path in sorted(paths)
     ]
+    words = "\n".join(f"{cause['message']}: {cause['field']}" for cause in causes)
     plural = "s" * (len(causes) > 1)
-    words = "\n".join(f"- {cause['message']}: {cause['field']}" for cause in causes)
     message = f"Apply failed with {len(causes)} conflict{plural}: {words}"
-    return ApiError(409, "Conflict", message, {"causes": causes})
+    return ApiError(409, "Conflict", message, causes=causes)

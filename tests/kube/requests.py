@@ -1,18 +1,53 @@
 """One request of the REST API, done on the store: no HTTP, no clock."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.kube import kinds
 from tests.kube.errors import ApiError, bad_request, not_found
-from tests.kube.kinds import Kind
+from tests.kube.kinds import KINDS, Kind
 from tests.kube.patches import patched
 from tests.kube.store import Obj, Store, key_of
-from tests.kube.targets import Target
-from tests.kube.watches import listed
 
 APPLY = "application/apply-patch+yaml"
+_PATHS = {(kind.api_version, kind.plural): kind for kind in KINDS}
+
+
+class Target(NamedTuple):
+    """What a path names; `namespace` None means all of them, `name` "" the collection."""
+
+    kind: Kind
+    namespace: str | None
+    name: str
+    subresource: str
+
+
+def target_of(path: str) -> Target:
+    """That of "/apis/apps/v1/namespaces/a/deployments/b/status"; 404 of what is not served."""
+    root, *steps = path.strip("/").split("/")
+    cut = 1 if root == "api" else 2
+    version, rest = "/".join(steps[:cut]), [*steps[cut:], "", "", ""]
+    namespace = None
+    if rest[0] == "namespaces" and rest[2] not in ("", "status"):
+        namespace, rest = rest[1], rest[2:]
+    kind = _PATHS.get((version, rest[0]))
+    name, subresource = rest[1:3]
+    known = {"": True, "status": kind not in kinds.STATELESS, "scale": kind in kinds.SCALABLE}
+    if kind is None or not (known.get(subresource) or (subresource == "log" and kind == kinds.POD)):
+        raise ApiError(404, "NotFound", "the server could not find the requested resource")
+    return Target(kind, namespace, name, subresource)
+
+
+def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
+    """The verb that Roles allow or not."""
+    if method == "GET" and query.get("watch") in ("1", "true"):
+        return "watch"
+    on_one = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+    on_all = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+    if verb := (on_one if target.name else on_all).get(method):
+        return verb
+    words = "the server does not allow this method on the requested resource"
+    raise ApiError(405, "MethodNotAllowed", words)
 
 
 def perform(
@@ -23,104 +58,66 @@ def perform(
     body: Any,
     content_type: str,
     manager: str,
-) -> tuple[int, Obj]:
-    """HTTP status and answer of any verb but watch."""
+) -> tuple[Obj, int]:
+    """Answer and HTTP status of a request on one object."""
     kind, subresource = target.kind, target.subresource
-    dry = query.get("dryRun") == "All" or (isinstance(body, dict) and body.get("dryRun") == ["All"])
-    with store.dry_run() if dry else nullcontext():
-        match verb:
-            case "get":
-                return 200, _view(target, _found(store, target))
-            case "list":
-                return 200, listed(store, target, query)
-            case "create":
-                return 201, store.create(kind, _checked(target, body), manager=manager)
-            case "delete":
-                _found(store, target)
-                return 200, _delete(store, target, query, body)
-            case "deletecollection":
-                found = listed(store, target, query)
-                for obj in found["items"]:
-                    _delete(store, _of(kind, obj), query, body)
-                return 200, found
-            case "patch" if content_type == APPLY:
-                if "fieldManager" not in query:
-                    raise bad_request("fieldManager is required for apply patch")
-                obj, new = store.apply(
-                    kind,
-                    _checked(target, body),
-                    manager=manager,
-                    force=query.get("force") in ("true", "1"),
-                    subresource=subresource,
-                )
-                return (201 if new else 200), obj
-        live = _found(store, target)
-        if verb == "patch":
-            body = patched(kind, _view(target, live), body, content_type)
-        if subresource == "scale":
-            live["spec"]["replicas"] = body.get("spec", {}).get("replicas", 0)
-            return 200, _view(target, store.replace(kind, live, manager=manager))
-        body = _checked(target, body)
-        return 200, store.replace(kind, body, subresource=subresource, manager=manager)
+    if verb == "create":
+        return store.create(kind, _checked(target, body), manager=manager), 201
+    if verb == "patch" and content_type == APPLY:
+        force, applied = query.get("force") == "true", _checked(target, body)
+        obj, new = store.apply(kind, applied, manager=manager, force=force, subresource=subresource)
+        return obj, 201 if new else 200
+    if (live := store.get(kind, target.namespace or "", target.name)) is None:
+        raise not_found(kind, target.name)
+    if verb == "get":
+        return _view(target, live), 200
+    if verb == "delete":
+        return delete(store, kind, live, {**body, **query}), 200
+    if verb == "patch":
+        body = patched(kind, _view(target, live), body, content_type)
+    if subresource == "scale":
+        live["spec"]["replicas"] = body["spec"].get("replicas", 0)
+        return _view(target, store.replace(kind, live, manager=manager)), 200
+    body = _checked(target, body)
+    return store.replace(kind, body, subresource=subresource, manager=manager), 200
 
 
-def _found(store: Store, target: Target) -> Obj:
-    kind, namespace, name, subresource = target
-    known = subresource == "" or (subresource == "status" and kind not in kinds.STATELESS)
-    if not known and not (subresource == "scale" and kind in kinds.SCALABLE):
-        raise ApiError(404, "NotFound", "the server could not find the requested resource")
-    if (found := store.get(kind, namespace or "", name)) is None:
-        raise not_found(kind, name)
-    return found
+def delete(store: Store, kind: Kind, obj: Obj, options: Mapping[str, Any]) -> Obj:
+    """The object if something holds it yet, else a Status that says it is gone.
 
-
-def _of(kind: Kind, obj: Obj) -> Target:
-    return Target(kind, *key_of(obj), "")
-
-
-def _checked(target: Target, body: Obj) -> Obj:
-    """The body, with name and namespace of the path; 400 if it says others."""
-    kind, metadata = target.kind, body.setdefault("metadata", {})
-    expected = {"apiVersion": kind.api_version, "kind": kind.kind}
-    for field, value in expected.items():
-        if body.setdefault(field, value) != value:
-            raise bad_request(f"the {field} in the data ({body[field]}) does not match {value}")
-    if target.namespace and metadata.setdefault("namespace", target.namespace) != target.namespace:
-        words = (
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-        raise bad_request(words)
-    if target.name and metadata.setdefault("name", target.name) != target.name:
-        words = f"the name of the object ({metadata['name']}) does not match the name on the URL"
-        raise bad_request(f"{words} ({target.name})")
-    return body
-
-
-def _delete(store: Store, target: Target, query: Mapping[str, str], options: Obj) -> Obj:
-    """The object if something holds it yet, else a Status that says it is gone."""
-    kind, namespace, name, _ = target
-    options = {**options, **query}
-    grace = options.get("gracePeriodSeconds")
-    preconditions = options.get("preconditions", {})
+    Propagation is Background or Orphan; Foreground is done as Background.
+    """
+    namespace, name = key_of(obj)
+    grace, preconditions = options.get("gracePeriodSeconds"), options.get("preconditions", {})
     gone = store.delete(
         kind,
-        namespace or "",
+        namespace,
         name,
         grace=None if grace is None else int(grace),
-        propagation=options.get("propagationPolicy", "Background"),
+        orphan=options.get("propagationPolicy") == "Orphan",
         uid=preconditions.get("uid", ""),
         resource_version=preconditions.get("resourceVersion", ""),
     )
-    if left := store.get(kind, namespace or "", name):
+    if left := store.get(kind, namespace, name):
         return left
-    details = {
-        "name": name,
-        "group": kind.group,
-        "kind": kind.plural,
-        "uid": gone["metadata"]["uid"],
-    }
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-            "details": details}  # fmt: skip
+    uid = gone["metadata"]["uid"]
+    details = {"name": name, "group": kind.group, "kind": kind.plural, "uid": uid}
+    return {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": details}
+
+
+def _checked(target: Target, body: Obj) -> Obj:
+    """The body, with kind, namespace and name of the path; 400 if it says others."""
+    metadata = body.setdefault("metadata", {})
+    for where, field, wanted in (
+        (body, "apiVersion", target.kind.api_version),
+        (body, "kind", target.kind.kind),
+        (metadata, "namespace", target.namespace),
+        (metadata, "name", target.name),
+    ):
+        if wanted and where.setdefault(field, wanted) != wanted:
+            words = f"the {field} of the provided object ({where[field]}) does not match"
+            raise bad_request(f"{words} the {field} on the URL ({wanted})")
+    return body
 
 
 def _view(target: Target, obj: Obj) -> Obj:
@@ -128,14 +125,11 @@ def _view(target: Target, obj: Obj) -> Obj:
     if target.subresource != "scale":
         return obj
     labels = obj["spec"]["selector"].get("matchLabels", {})
-    metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": metadata,
+        "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"},
         "spec": {"replicas": obj["spec"]["replicas"]},
-        "status": {
-            "replicas": obj.get("status", {}).get("replicas", 0),
-            "selector": ",".join(f"{key}={value}" for key, value in labels.items()),
-        },
+        "status": {"replicas": obj.get("status", {}).get("replicas", 0), "selector": selector},
     }

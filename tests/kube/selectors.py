@@ -6,62 +6,42 @@ from typing import Any
 
 from tests.kube.errors import bad_request
 
-_REQUIREMENT = re.compile(
-    r"""\s*(?:
-        (?P<absent>!)\s*(?P<no_key>[\w./-]+)
-      | (?P<key>[\w./-]+)\s*(?:
-            (?P<operator>==|=|!=)\s*(?P<value>[\w.-]*)
-          | \s(?P<set>in|notin)\s*\((?P<values>[^)]*)\)
-        )?
-    )\s*(?:,|$)""",
-    re.VERBOSE,
+_TERM = re.compile(
+    r"(?P<absent>!)?(?P<key>[\w./-]+)(?:\s*(?P<operator>==?|!=|\bin\b|\bnotin\b)\s*"
+    r"(?:\((?P<values>[^)]*)\)|(?P<value>[\w.-]*)))?"
 )
 
 
 def labels_match(selector: str) -> Callable[[dict[str, str]], bool]:
     """A test of labels: "a=b,c!=d,e in (f, g),h notin (i),j,!k"."""
-    checks: list[Callable[[dict[str, str]], bool]] = []
-    position = 0
-    while position < len(selector.rstrip()):
-        match = _REQUIREMENT.match(selector, position)
-        if match is None:
-            raise bad_request(f"unable to parse requirement: {selector[position:]!r}")
-        position = match.end()
-        checks.append(_check(**match.groupdict()))
-    return lambda labels: all(check(labels) for check in checks)
+    checks = []
+    for text in filter(None, re.split(r"\s*,\s*(?![^(]*\))", selector.strip())):
+        if (term := _TERM.fullmatch(text)) is None:
+            raise bad_request(f"unable to parse requirement: {text!r}")
+        values = term["values"].split(",") if term["values"] else [term["value"] or ""]
+        wanted = {value.strip() for value in values} if term["operator"] else None
+        negated = term["absent"] or term["operator"] in ("!=", "notin")
+        checks.append((term["key"], wanted, not negated))
 
+    def matches(labels: dict[str, str]) -> bool:
+        return all(
+            (key in labels and (wanted is None or labels[key] in wanted)) == expected
+            for key, wanted, expected in checks
+        )
 
-def _check(
-    absent: str | None,
-    no_key: str | None,
-    key: str | None,
-    operator: str | None,
-    value: str | None,
-    set: str | None,
-    values: str | None,
-) -> Callable[[dict[str, str]], bool]:
-    if absent:
-        return lambda labels: no_key not in labels
-    if not operator and not set:
-        return lambda labels: key in labels
-    wanted = {value} if operator else {one.strip() for one in (values or "").split(",")}
-    if operator == "!=" or set == "notin":
-        return lambda labels: labels.get(key or "") not in wanted
-    return lambda labels: labels.get(key or "") in wanted
+    return matches
 
 
 def fields_match(selector: str) -> Callable[[dict[str, Any]], bool]:
     """A test of objects by dotted paths: "metadata.name=a,status.phase!=Running"."""
     checks = []
-    for term in filter(None, selector.split(",")):
-        match = re.fullmatch(r"([\w.]+?)(==|=|!=)(.*)", term.strip())
-        if match is None:
-            raise bad_request(f'invalid selector: "{selector}"; can\'t understand "{term}"')
-        path, operator, value = match.groups()
-        checks.append((path.split("."), operator != "!=", value))
+    for text in filter(None, selector.split(",")):
+        if (term := re.fullmatch(r"([\w.]+)(==?|!=)(.*)", text.strip())) is None:
+            raise bad_request(f'invalid selector: "{selector}"; can\'t understand "{text}"')
+        checks.append((term[1].split("."), term[3], term[2] != "!="))
 
     def matches(obj: dict[str, Any]) -> bool:
-        return all((_field(obj, path) == value) == equal for path, equal, value in checks)
+        return all((_field(obj, path) == value) == expected for path, value, expected in checks)
 
     return matches
 

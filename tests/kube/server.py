@@ -16,47 +16,44 @@ from tests.kube.access import ADMIN, check_access, kubeconfig, user_of
 from tests.kube.bodies import decoded
 from tests.kube.errors import ApiError, expired
 from tests.kube.kinds import Kind
-from tests.kube.requests import perform
+from tests.kube.requests import Target, delete, perform, target_of, verb_of
 from tests.kube.store import Obj, Store
-from tests.kube.tables import represent
-from tests.kube.targets import Target, target_of, verb_of
-from tests.kube.watches import Watch
+from tests.kube.watches import Watch, listed
 
 
 class ApiServer:
-    """Serves a store; `stop` and `start` again at the same address keep what it holds.
+    """Serves a store; `stop` and `start` again, at the same port, keep what it holds.
 
     Args:
         store: the objects.
         bookmarks: seconds between the bookmarks of a quiet watch.
         logs: what `pods/log` answers for a pod.
+
+    Attributes: `requests`, the last ones, as "GET /api/v1/pods?watch=true"; `port`.
     """
 
     def __init__(
-        self,
-        store: Store,
-        *,
-        bookmarks: float = 60.0,
-        logs: Callable[[Obj], str] = lambda pod: "",
+        self, store: Store, *, bookmarks: float = 60.0, logs: Callable[[Obj], str] = lambda pod: ""
     ) -> None:
         self.store = store
         self.port = 0
+        self.requests: deque[str] = deque(maxlen=10_000)
         self._bookmarks = bookmarks
         self._logs = logs
-        self.requests: deque[str] = deque(maxlen=10_000)
         self._runner: web.AppRunner | None = None
         self._watches: set[Watch] = set()
+        self._frozen: set[Watch] = set()
         self._failing = 0
         self._to_drop: list[tuple[str, Kind | None]] = []
         self._dropped: set[int] = set()
 
     async def start(self) -> None:
+        """Take a free port, or that of last time."""
         app = web.Application(client_max_size=1 << 24)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
-        await site.start()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
@@ -83,8 +80,7 @@ class ApiServer:
 
     def freeze(self) -> None:
         """Send nothing more on the watches that are open now, but keep their connections."""
-        for watch in self._watches:
-            watch.frozen = True
+        self._frozen |= self._watches
 
     def fail(self, status: int) -> None:
         """Answer every request with this HTTP status from now on; 0 ends that."""
@@ -94,62 +90,59 @@ class ApiServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(f"{request.method} {request.path_qs}")
-        if self._failing:
-            error = ApiError(self._failing, "InternalError", "the test wants it so")
-            return _json(error.status(), status=error.code)
         try:
-            user = user_of(request.headers)
-            accept = request.headers.get("Accept", "")
-            if found := discovery.answer(request.path, accept):
-                return _json(*found)
-            target = target_of(request.path)
-            verb = verb_of(request.method, target, request.query)
-            check_access(self.store, user, verb, target, request.query)
-            if verb == "watch":
-                return await self._stream(request, target)
-            if target.subresource == "log":
-                pod = self.store.get(target.kind, target.namespace or "", target.name) or {}
-                return web.Response(text=self._logs(pod))
-            body = decoded(await request.read(), request.content_type)
-            agent = request.headers.get("User-Agent", "unknown").split("/")[0]
-            manager = request.query.get("fieldManager", agent)
-            status, result = perform(
-                self.store, verb, target, request.query, body, request.content_type, manager
-            )
-            return _json(represent(target.kind, result, accept), status=status)
+            return await self._serve(request)
         except ApiError as error:
-            return _json(error.status(), status=error.code)
+            return web.json_response(error.status(), status=error.code)
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if self._failing:
+            raise ApiError(self._failing, "InternalError", "the test wants it so")
+        user, query = user_of(request.headers), request.query
+        if document := discovery.answer(request.path):
+            return web.json_response(document)
+        target = target_of(request.path)
+        verb = verb_of(request.method, target, query)
+        check_access(self.store, user, verb, target, query)
+        if verb == "watch":
+            return await self._stream(request, target)
+        if verb == "list":
+            return web.json_response(listed(self.store, target, query))
+        body = decoded(await request.read(), request.content_type)
+        agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
+        manager = query.get("fieldManager", agent)
+        dry = "All" in (query.get("dryRun"), *(body.get("dryRun", ()) if verb == "delete" else ()))
+        with self.store.dry_run(dry):
+            if verb == "deletecollection":
+                found = listed(self.store, target, query)
+                for obj in found["items"]:
+                    delete(self.store, target.kind, obj, {**body, **query})
+                return web.json_response(found)
+            content_type = request.content_type
+            result, status = perform(self.store, verb, target, query, body, content_type, manager)
+        if target.subresource == "log":
+            return web.Response(text=self._logs(result))
+        return web.json_response(result, status=status)
 
     async def _stream(self, request: web.Request, target: Target) -> web.StreamResponse:
         watch = Watch(self.store, target, request.query, self._bookmarks)
-        accept = request.headers.get("Accept", "")
-        response = web.StreamResponse(headers={"Content-Type": _JSON})
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         self._watches.add(watch)
         try:
             async for revision, event in watch.events():
-                if watch.frozen:
+                if watch in self._frozen:
                     await asyncio.Event().wait()
-                if self._drops(revision, event["type"], target.kind):
-                    continue
-                shown = event | {"object": represent(target.kind, event["object"], accept)}
-                await response.write(json.dumps(shown).encode() + b"\n")
+                if not self._drops(revision, event["type"], target.kind):
+                    await response.write(json.dumps(event).encode() + b"\n")
         finally:
             self._watches.discard(watch)
+            self._frozen.discard(watch)
         return response
 
     def _drops(self, revision: int, event: str, kind: Kind) -> bool:
-        for fault in self._to_drop:
-            if revision not in self._dropped and fault in ((event, None), (event, kind)):
+        for fault in ((event, None), (event, kind)):
+            if revision not in self._dropped and fault in self._to_drop:
                 self._to_drop.remove(fault)
                 self._dropped.add(revision)
-                break
-        return event != "BOOKMARK" and revision in self._dropped
-
-
-_JSON = "application/json"
-
-
-def _json(document: Obj, content_type: str = _JSON, status: int = 200) -> web.Response:
-    body = json.dumps(document).encode()
-    return web.Response(body=body, status=status, headers={"Content-Type": content_type})
+        return event not in ("BOOKMARK", "ERROR") and revision in self._dropped

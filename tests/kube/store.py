@@ -16,18 +16,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from tests.kube import kinds
-from tests.kube.admission import admit, check_update, new_cluster_ips, without_status
-from tests.kube.errors import already_exists, conflict, expired, forbidden, not_found, stale
+from tests.kube.admission import admit, new_cluster_ips
+from tests.kube.errors import conflict, expired, not_found, of_object
 from tests.kube.kinds import Kind
 from tests.kube.ownership import Owner, apply, track
 from tests.kube.selectors import labels_match
 
 Obj = dict[str, Any]
-Found = list[tuple[Kind, Obj]]
 Objs = list[Obj]
+Found = list[tuple[Kind, Obj]]
 Key = tuple[str, str]  # namespace ("" of what has none), name
 
-FOREGROUND = "foregroundDeletion"
+# Metadata that the server gives.
+_GIVEN = (
+    *("uid", "resourceVersion", "creationTimestamp", "generation", "namespace"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+)
 
 
 class Change(NamedTuple):
@@ -38,12 +42,6 @@ class Change(NamedTuple):
     kind: Kind
     obj: Obj
     old: Obj | None
-
-
-def copied(obj: Obj) -> Obj:
-    """A deep copy of JSON."""
-    result: Obj = json.loads(json.dumps(obj))
-    return result
 
 
 class Store:
@@ -79,37 +77,23 @@ class Store:
     def get(self, kind: Kind, namespace: str, name: str) -> Obj | None:
         """The object, or None."""
         found = self._objects[kind].get((namespace if kind.namespaced else "", name))
-        return copied(found) if found else None
+        return _copy(found) if found else None
 
     def list(self, kind: Kind, namespace: str | None = None, selector: str = "") -> Objs:
         """The objects of a namespace (None: of all) whose labels match, by namespace and name."""
         matches = labels_match(selector)
         return [
-            copied(obj)
+            _copy(obj)
             for key, obj in sorted(self._objects[kind].items())
             if namespace in (None, key[0]) and matches(obj["metadata"].get("labels", {}))
         ]
 
-    def at(self, kind: Kind, revision: int) -> dict[Key, Obj]:
-        """What was there at a revision. Not to be changed by the caller."""
-        self._check_kept(revision)
-        objects = dict(self._objects[kind])
-        for change in reversed(self._history):
-            if change.revision <= revision:
-                break
-            if change.kind == kind and change.old is None:
-                del objects[key_of(change.obj)]
-            elif change.kind == kind and change.old is not None:
-                objects[key_of(change.obj)] = change.old
-        return objects
-
     async def watch(self, kind: Kind, after: int) -> AsyncIterator[Change]:
         """The changes after a revision, for ever; 410 when they are not kept any more."""
         while True:
-            self._check_kept(after)
-            changed = self._changed
+            self.check_kept(after)
             if after == self.revision:
-                await changed.wait()
+                await self._changed.wait()
                 continue
             change = self._history[after - self.revision]
             after += 1
@@ -122,7 +106,13 @@ class Store:
         for obj in self.list(kind):
             yield "ADDED", obj
         async for change in self.watch(kind, revision):
-            yield change.type, copied(change.obj)
+            yield change.type, _copy(change.obj)
+
+    def check_kept(self, revision: int) -> None:
+        """410 if what came after a revision has been forgotten."""
+        oldest = self.revision - len(self._history)
+        if revision < oldest:
+            raise expired(revision, oldest)
 
     def compact(self) -> None:
         """Forget the history: older resource versions are answered with 410."""
@@ -131,19 +121,19 @@ class Store:
     # Writing
 
     @contextmanager
-    def dry_run(self) -> Iterator[None]:
-        """Within it, writes are checked and answered, but not done. Not across an await."""
-        self._dry = True
+    def dry_run(self, dry: bool) -> Iterator[None]:
+        """Within it writes are checked and answered, but not done. Not across an await."""
+        self._dry = dry
         try:
             yield
         finally:
             self._dry = False
 
     def create(self, kind: Kind, obj: Obj, *, manager: str = "controllers") -> Obj:
-        """Store a new object; a status is left out where the kind has one by subresource."""
-        obj = self._new(kind, obj)
-        track(kind, {}, obj, Owner(manager, "Update", ""), self._time())
-        return self._insert(kind, obj)
+        """Store a new object; its status is left out where the kind has one."""
+        new = self._new(kind, obj)
+        track(kind, {}, new, Owner(manager, "Update", ""), self._time())
+        return self._insert(kind, new)
 
     def replace(
         self, kind: Kind, obj: Obj, *, subresource: str = "", manager: str = "controllers"
@@ -163,7 +153,7 @@ class Store:
     ) -> tuple[Obj, bool]:
         """Server-side apply: the object, and whether it is new. 409 if others own what changes."""
         owner = Owner(manager, "Apply", subresource)
-        applied = copied(obj) if subresource else without_status(kind, copied(obj))
+        applied = _copy(obj) if subresource else _without_status(kind, obj)
         live = self._objects[kind].get(key_of(applied, kind))
         merged = apply(kind, live or {}, applied, owner, force, self._time())
         new = self._over(kind, live, merged, subresource) if live else self._new(kind, merged)
@@ -177,104 +167,103 @@ class Store:
         name: str,
         *,
         grace: int | None = None,
-        propagation: str = "Background",
+        orphan: bool = False,
         uid: str = "",
         resource_version: str = "",
     ) -> Obj:
-        """Delete an object, or begin to.
+        """Delete an object and its dependents (unless `orphan`), or begin to.
 
         A scheduled pod (one with spec.nodeName) that has not ended is marked with
-        deletionTimestamp, and goes when it is deleted again with `grace` 0. Finalizers, and with
-        propagation "Foreground" dependents, hold an object until they are gone.
+        deletionTimestamp, and goes when it is deleted again with `grace` 0. Finalizers hold an
+        object until they are gone, and a namespace what is in it.
         """
         live = self._live(kind, namespace, name)
-        metadata = live["metadata"]
-        for asked, there in (
-            (uid, metadata["uid"]),
-            (resource_version, metadata["resourceVersion"]),
-        ):
-            if asked and asked != there:
-                why = f"in precondition: {asked}, in object meta: {there}"
-                raise conflict(kind, name, f"Precondition failed: {why}")
-        period = self._grace(kind, live, grace)
-        new = copied(live)
-        if "deletionTimestamp" not in metadata or period < metadata["deletionGracePeriodSeconds"]:
+        there = live["metadata"]
+        for asked, found in ((uid, there["uid"]), (resource_version, there["resourceVersion"])):
+            if asked and asked != found:
+                raise conflict(kind, name, f"Precondition failed: {asked}, in object meta: {found}")
+        new, period = _copy(live), _grace(kind, live, grace)
+        if "deletionTimestamp" not in there or period < there["deletionGracePeriodSeconds"]:
             new["metadata"]["deletionTimestamp"] = self._time(period)
             new["metadata"]["deletionGracePeriodSeconds"] = period
+        for other, dependent in self._dependents(there["uid"]) if orphan and not self._dry else ():
+            freed = _copy(dependent)
+            owners = [one for one in _owners(freed) if one["uid"] != there["uid"]]
+            freed["metadata"]["ownerReferences"] = owners
+            self._update(other, dependent, freed)
         if kind == kinds.NAMESPACE:
             new["status"] = {"phase": "Terminating"}
-        if propagation == "Foreground" and FOREGROUND not in metadata.get("finalizers", []):
-            new["metadata"].setdefault("finalizers", []).append(FOREGROUND)
-        if propagation == "Orphan" and not self._dry:
-            for other, dependent in self._dependents(metadata["uid"]):
-                self._disinherit(other, dependent, metadata["uid"])
         return self._update(kind, live, new)
 
     # Parts of writes
 
     def _new(self, kind: Kind, obj: Obj) -> Obj:
-        obj = without_status(kind, copied(obj))
-        metadata = obj.setdefault("metadata", {})
-        if kind.namespaced:
-            metadata.setdefault("namespace", "default")
-        else:
-            metadata.pop("namespace", None)
+        """What creating `obj` stores, its revision and owners aside."""
+        new: Obj = {"apiVersion": kind.api_version, "kind": kind.kind}
+        new |= _without_status(kind, obj)
+        metadata = new.setdefault("metadata", {})
+        namespace = metadata.pop("namespace", "default")
         if "name" not in metadata and "generateName" in metadata:
             metadata["name"] = metadata["generateName"] + uuid.uuid4().hex[:5]
-        for field in ("resourceVersion", "deletionTimestamp", "managedFields"):
+        for field in (*_GIVEN, "managedFields"):
             metadata.pop(field, None)
-        obj = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        admit(kind, obj, None, self._cluster_ips)
-        self._check_namespace(kind, metadata.get("namespace", ""), metadata["name"])
-        metadata["uid"] = str(uuid.uuid4())
-        metadata["creationTimestamp"] = self._time()
-        if "spec" in obj:
+        admit(kind, new, None, self._cluster_ips)
+        if kind.namespaced:
+            metadata["namespace"] = namespace
+            if "deletionTimestamp" in self._live(kinds.NAMESPACE, "", namespace)["metadata"]:
+                words = f"is forbidden: namespace {namespace} is being terminated"
+                raise of_object(403, "Forbidden", kind, metadata["name"], words)
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._time()}
+        if "spec" in new:
             metadata["generation"] = 1
-        return obj
+        if kind in (kinds.POD, kinds.NAMESPACE):
+            new["status"] = {"phase": "Pending" if kind == kinds.POD else "Active"}
+        return new
 
     def _insert(self, kind: Kind, obj: Obj) -> Obj:
+        name = obj["metadata"]["name"]
         if key_of(obj) in self._objects[kind]:
-            raise already_exists(kind, obj["metadata"]["name"])
+            raise of_object(409, "AlreadyExists", kind, name, "already exists")
         self._commit("ADDED", kind, obj, None)
         if kind == kinds.NAMESPACE and not self._dry:
-            account = {"metadata": {"name": "default", "namespace": obj["metadata"]["name"]}}
+            account = {"metadata": {"name": "default", "namespace": name}}
             self.create(kinds.SERVICE_ACCOUNT, account)
         self._collect(kind, obj)
-        return copied(obj)
+        return _copy(obj)
 
     def _over(self, kind: Kind, live: Obj, obj: Obj, subresource: str) -> Obj:
         """What replacing `live` by `obj` stores, its revision and owners aside."""
-        new, name = copied(obj), live["metadata"]["name"]
-        for field, refusal in (("uid", "Precondition failed: UID"), ("resourceVersion", "")):
-            asked = new["metadata"].get(field)
-            if asked and asked != live["metadata"][field]:
-                raise conflict(kind, name, refusal) if refusal else stale(kind, name)
+        new, name, there = _copy(obj), live["metadata"]["name"], live["metadata"]
+        if new["metadata"].get("uid", there["uid"]) != there["uid"]:
+            raise conflict(kind, name, "Precondition failed: the UID is another")
+        if (new["metadata"].get("resourceVersion") or there["resourceVersion"]) != there[
+            "resourceVersion"
+        ]:
+            advice = "please apply your changes to the latest version and try again"
+            raise conflict(kind, name, f"the object has been modified; {advice}")
         if subresource == "status":
-            new = {**copied(live), "status": new.get("status", {})}
+            new = _copy(live) | {"status": new.get("status", {})}
         elif kind not in kinds.STATELESS:
             new.pop("status", None)
-            if "status" in live:
-                new["status"] = copied(live["status"])
-        for field in ("uid", "resourceVersion", "creationTimestamp", "generation", "namespace",
-                      "deletionTimestamp", "deletionGracePeriodSeconds"):  # fmt: skip
-            new["metadata"].pop(field, None)
-            if field in live["metadata"]:
-                new["metadata"][field] = live["metadata"][field]
-        new.update(apiVersion=kind.api_version, kind=kind.kind)
+            new |= {"status": _copy(live["status"])} if "status" in live else {}
+        metadata = {k: v for k, v in new["metadata"].items() if k not in _GIVEN}
+        new["metadata"] = metadata | {k: there[k] for k in _GIVEN if k in there}
+        new |= {"apiVersion": kind.api_version, "kind": kind.kind}
         admit(kind, new, live, self._cluster_ips)
-        check_update(kind, live, new)
-        if "generation" in live["metadata"] and live.get("spec") != new.get("spec"):
+        if "generation" in there and live.get("spec") != new.get("spec"):
             new["metadata"]["generation"] += 1
         return new
 
     def _update(self, kind: Kind, live: Obj, new: Obj) -> Obj:
-        if _free(kind, new):
+        metadata = new["metadata"]
+        held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" in metadata and not held and kind != kinds.NAMESPACE:
             self._remove(kind, new)
         elif new != live:
             self._commit("MODIFIED", kind, new, live)
-            if "deletionTimestamp" in new["metadata"] and not self._dry:
-                self._settle(kind, new)
-        return copied(new)
+            if kind == kinds.NAMESPACE and "deletionTimestamp" in metadata and not self._dry:
+                self._clear(metadata["name"])
+        return _copy(new)
 
     def _commit(self, change: str, kind: Kind, obj: Obj, old: Obj | None) -> None:
         if self._dry:
@@ -291,55 +280,33 @@ class Store:
 
     # Deletion and garbage collection
 
-    def _settle(self, kind: Kind, obj: Obj) -> None:
-        """Delete what holds an object that is to go; then the object, once nothing does."""
-        uid = obj["metadata"]["uid"]
-        if FOREGROUND in obj["metadata"].get("finalizers", []):
-            for other, dependent in self._dependents(uid):
-                if "deletionTimestamp" not in dependent["metadata"]:
-                    self.delete(other, *key_of(dependent), propagation="Foreground")
-            live = self._objects[kind].get(key_of(obj))
-            if live and live["metadata"]["uid"] == uid and not self._dependents(uid):
-                new = copied(live)
-                new["metadata"]["finalizers"].remove(FOREGROUND)
-                self._update(kind, live, new)
-        elif kind == kinds.NAMESPACE:
-            for other, held in self._held(obj["metadata"]["name"]):
-                if "deletionTimestamp" not in held["metadata"]:
-                    self.delete(other, *key_of(held))
-            if key_of(obj) in self._objects[kind] and not self._held(obj["metadata"]["name"]):
-                self._remove(kind, obj)
-
     def _remove(self, kind: Kind, obj: Obj) -> None:
-        gone = copied(obj)
+        gone = _copy(obj)
         self._commit("DELETED", kind, gone, self._objects[kind][key_of(obj)])
         if self._dry:
             return
         for other, dependent in self._dependents(gone["metadata"]["uid"]):
             self._collect(other, dependent)
-        for owner in gone["metadata"].get("ownerReferences", []):
-            for other, candidate in self._by_uid(owner["uid"]):
-                if "deletionTimestamp" in candidate["metadata"]:
-                    self._settle(other, candidate)
-        name = gone["metadata"].get("namespace", "")
-        namespace = self._objects[kinds.NAMESPACE].get(("", name))
-        if namespace and "deletionTimestamp" in namespace["metadata"] and not self._held(name):
-            self._settle(kinds.NAMESPACE, namespace)
+        namespace = self._objects[kinds.NAMESPACE].get(("", key_of(gone)[0]), {"metadata": {}})
+        if "deletionTimestamp" in namespace["metadata"] and not self._within(key_of(gone)[0]):
+            self._remove(kinds.NAMESPACE, namespace)
 
     def _collect(self, kind: Kind, obj: Obj) -> None:
         """Delete an object whose owners are all gone."""
-        owners = obj["metadata"].get("ownerReferences", [])
-        gone = owners and not any(self._by_uid(owner["uid"]) for owner in owners)
+        there = {one["metadata"]["uid"] for _, one in self._all()} if _owners(obj) else set()
+        gone = _owners(obj) and not any(owner["uid"] in there for owner in _owners(obj))
         if gone and not self._dry and "deletionTimestamp" not in obj["metadata"]:
             self.delete(kind, *key_of(obj))
 
-    def _disinherit(self, kind: Kind, dependent: Obj, uid: str) -> None:
-        new = copied(dependent)
-        owners = [one for one in new["metadata"]["ownerReferences"] if one["uid"] != uid]
-        new["metadata"]["ownerReferences"] = owners
-        self._update(kind, dependent, new)
-
-    # Small questions
+    def _clear(self, namespace: str) -> None:
+        """Delete what is in a namespace; what is held lingers, and the namespace with it."""
+        for kind, obj in self._within(namespace):
+            if key_of(obj) in self._objects[kind] and "deletionTimestamp" not in obj["metadata"]:
+                self.delete(kind, *key_of(obj))
+        if (live := self._objects[kinds.NAMESPACE].get(("", namespace))) and not self._within(
+            namespace
+        ):
+            self._remove(kinds.NAMESPACE, live)
 
     def _live(self, kind: Kind, namespace: str, name: str) -> Obj:
         found = self._objects[kind].get((namespace if kind.namespaced else "", name))
@@ -347,59 +314,17 @@ class Store:
             raise not_found(kind, name)
         return found
 
-    def _grace(self, kind: Kind, pod: Obj, asked: int | None) -> int:
-        ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        if kind != kinds.POD or ended or "nodeName" not in pod["spec"]:
-            return 0
-        period: int = pod["spec"]["terminationGracePeriodSeconds"] if asked is None else asked
-        return period
+    def _all(self) -> Found:
+        return [(kind, obj) for kind, found in self._objects.items() for obj in found.values()]
 
-    def _check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
-        if not kind.namespaced:
-            return
-        found = self._live(kinds.NAMESPACE, "", namespace)
-        if "deletionTimestamp" in found["metadata"]:
-            why = f"namespace {namespace} because it is being terminated"
-            raise forbidden(kind, name, f"unable to create new content in {why}")
-
-    def _check_kept(self, revision: int) -> None:
-        oldest = self.revision - len(self._history)
-        if revision < oldest:
-            raise expired(revision, oldest)
+    def _within(self, namespace: str) -> Found:
+        return [(kind, obj) for kind, obj in self._all() if key_of(obj)[0] == namespace]
 
     def _dependents(self, uid: str) -> Found:
-        return [
-            (kind, obj)
-            for kind, objects in self._objects.items()
-            for obj in list(objects.values())
-            if any(uid == owner["uid"] for owner in obj["metadata"].get("ownerReferences", []))
-        ]
-
-    def _held(self, namespace: str) -> Found:
-        return [
-            (kind, obj)
-            for kind, objects in self._objects.items()
-            for key, obj in list(objects.items())
-            if key[0] == namespace
-        ]
-
-    def _by_uid(self, uid: str) -> Found:
-        return [
-            (kind, obj)
-            for kind, objects in self._objects.items()
-            for obj in objects.values()
-            if obj["metadata"]["uid"] == uid
-        ]
+        return [one for one in self._all() if any(uid == o["uid"] for o in _owners(one[1]))]
 
     def _time(self, later: int = 0) -> str:
         return f"{self._now() + timedelta(seconds=later):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _free(kind: Kind, obj: Obj) -> bool:
-    """True of an object that is to go and that nothing holds."""
-    metadata = obj["metadata"]
-    held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-    return "deletionTimestamp" in metadata and not held and kind != kinds.NAMESPACE
 
 
 def key_of(obj: Obj, kind: Kind | None = None) -> Key:
@@ -408,3 +333,26 @@ def key_of(obj: Obj, kind: Kind | None = None) -> Key:
     if kind is None:
         return metadata.get("namespace", ""), metadata["name"]
     return (metadata.get("namespace", "default") if kind.namespaced else ""), metadata["name"]
+
+
+def _grace(kind: Kind, obj: Obj, asked: int | None) -> int:
+    """Seconds from the deletion to the end; 0 of what is not a running pod."""
+    ended = obj.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    if kind != kinds.POD or ended or "nodeName" not in obj["spec"]:
+        return 0
+    period: int = obj["spec"]["terminationGracePeriodSeconds"] if asked is None else asked
+    return period
+
+
+def _owners(obj: Obj) -> Objs:
+    owners: Objs = obj["metadata"].get("ownerReferences", [])
+    return owners
+
+
+def _without_status(kind: Kind, obj: Obj) -> Obj:
+    return {k: v for k, v in _copy(obj).items() if k != "status" or kind in kinds.STATELESS}
+
+
+def _copy(obj: Obj) -> Obj:
+    result: Obj = json.loads(json.dumps(obj))
+    return result
