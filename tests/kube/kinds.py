@@ -59,6 +59,7 @@ SERVICE_MONITOR = Kind("monitoring.coreos.com/v1", "servicemonitors", "ServiceMo
 PROMETHEUS_RULE = Kind("monitoring.coreos.com/v1", "prometheusrules", "PrometheusRule")
 
 KINDS = tuple(value for value in globals().values() if isinstance(value, Kind))
+BY_NAME = {(kind.api_version, kind.kind): kind for kind in KINDS}
 SCALABLE = frozenset({DEPLOYMENT, REPLICA_SET, STATEFUL_SET})
 STATELESS = frozenset(  # those without a status
     {CONFIG_MAP, SECRET, SERVICE_ACCOUNT, EVENT, ENDPOINTS, CONTROLLER_REVISION, ENDPOINT_SLICE}

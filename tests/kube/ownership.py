@@ -59,7 +59,8 @@ def apply(kind: Kind, live: Obj, applied: Obj, owner: Owner, force: bool, time: 
         path[:end] for paths in owners.values() for path in paths for end in range(len(path) + 1)
     }
     for path in sorted(mine - wanted.keys() - held, key=len):
-        _remove(kind, merged, path, ())
+        if not _is_key(path):  # which goes with its item
+            _remove(kind, merged, path, ())
     _write(kind, live, merged, owners | {owner: set(wanted)}, time)
     return merged
 
@@ -123,6 +124,10 @@ def _element(kind: Kind, item: Any, names: Names) -> str:
     """The path element of a list's item."""
     keys = merge_keys(kind, names)
     return item_key(item, keys) if keys else f"v:{json.dumps(item)}"
+
+
+def _is_key(path: Path) -> bool:
+    return len(path) > 1 and path[-2].startswith("k:") and path[-1][2:] in json.loads(path[-2][2:])
 
 
 def _owner(entry: Obj) -> Owner:

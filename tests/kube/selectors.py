@@ -7,8 +7,8 @@ from typing import Any
 from tests.kube.errors import bad_request
 
 _TERM = re.compile(
-    r"(?P<absent>!)?(?P<key>[\w./-]+)(?:\s*(?P<operator>==?|!=|\bin\b|\bnotin\b)\s*"
-    r"(?:\((?P<values>[^)]*)\)|(?P<value>[\w.-]*)))?"
+    r"(?P<absent>!)?(?P<key>[\w./-]+)"
+    r"(\s*(?P<equality>==?|!=)\s*(?P<value>[\w.-]*)|\s+(?P<set>in|notin)\s*\((?P<values>[^)]*)\))?"
 )
 
 
@@ -18,9 +18,9 @@ def labels_match(selector: str) -> Callable[[dict[str, str]], bool]:
     for text in filter(None, re.split(r"\s*,\s*(?![^(]*\))", selector.strip())):
         if (term := _TERM.fullmatch(text)) is None:
             raise bad_request(f"unable to parse requirement: {text!r}")
-        values = term["values"].split(",") if term["values"] else [term["value"] or ""]
-        wanted = {value.strip() for value in values} if term["operator"] else None
-        negated = term["absent"] or term["operator"] in ("!=", "notin")
+        operator, values = term["equality"] or term["set"], term["values"] or term["value"] or ""
+        wanted = {value.strip() for value in values.split(",")} if operator else None
+        negated = term["absent"] or operator in ("!=", "notin")
         checks.append((term["key"], wanted, not negated))
 
     def matches(labels: dict[str, str]) -> bool:

@@ -1,0 +1,352 @@
+"""What the store promises of one object: versions, deletion, collection, ownership, patches."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kube import kinds
+from tests.kube.errors import ApiError
+from tests.kube.examples import config_map, deployment, pod
+from tests.kube.patches import patched
+from tests.kube.store import Store
+
+Obj = dict[str, Any]
+
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def versions(obj: Obj) -> tuple[int, int]:
+    return int(obj["metadata"]["resourceVersion"]), obj["metadata"]["generation"]
+
+
+def test_every_write_has_a_version_and_a_changed_spec_a_generation(store: Store) -> None:
+    obj = store.create(kinds.DEPLOYMENT, deployment("a") | {"status": {"replicas": 9}})
+    assert "status" not in obj
+    first, _ = versions(obj)
+    obj["status"] = {"replicas": 1}
+    assert versions(store.replace(kinds.DEPLOYMENT, obj)) == (first, 1)  # nothing that is its own
+    obj = store.replace(kinds.DEPLOYMENT, obj, subresource="status")
+    assert versions(obj) == (first + 1, 1)
+    assert obj["status"] == {"replicas": 1}
+    obj["spec"]["replicas"] = 5
+    assert versions(store.replace(kinds.DEPLOYMENT, obj, subresource="status")) == (first + 1, 1)
+    obj = store.replace(kinds.DEPLOYMENT, obj)
+    assert versions(obj) == (first + 2, 2)
+
+
+def test_a_stale_version_or_another_uid_is_a_conflict(store: Store) -> None:
+    old = store.create(kinds.CONFIG_MAP, config_map("a"))
+    store.replace(kinds.CONFIG_MAP, old | {"data": {"a": "b"}})
+    with pytest.raises(ApiError, match="the object has been modified") as stale:
+        store.replace(kinds.CONFIG_MAP, old)
+    assert (stale.value.code, stale.value.reason) == (409, "Conflict")
+    with pytest.raises(ApiError, match="UID"):
+        store.replace(kinds.CONFIG_MAP, config_map("a") | {"metadata": {"name": "a", "uid": "x"}})
+    with pytest.raises(ApiError, match="Precondition failed"):
+        store.delete(kinds.CONFIG_MAP, "default", "a", uid="x")
+
+
+def test_what_the_caller_holds_is_not_what_the_store_holds(store: Store) -> None:
+    given = config_map("a", b="1")
+    created = store.create(kinds.CONFIG_MAP, given)
+    for held in (given, created, store.get(kinds.CONFIG_MAP, "default", "a") or {}):
+        held["data"]["b"] = "2"
+    assert store.list(kinds.CONFIG_MAP)[0]["data"] == {"b": "1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "obj", "words"),
+    [
+        (kinds.CONFIG_MAP, {"metadata": {"name": "A"}}, 'Invalid value: "A"'),
+        (kinds.CONFIG_MAP, {"metadata": {}}, "metadata.name"),
+        (kinds.SERVICE, {"metadata": {"name": "1a"}, "spec": {}}, 'Service "1a" is invalid'),
+        (kinds.CONFIG_MAP, {"metadata": {"name": "a", "namespace": "b"}}, '"b" not found'),
+        (kinds.NAMESPACE, {"metadata": {"name": "default"}}, "already exists"),
+        (
+            kinds.DEPLOYMENT,
+            {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}},
+            "does not match template",
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused(store: Store, kind: kinds.Kind, obj: Obj, words: str) -> None:
+    with pytest.raises(ApiError, match=words):
+        store.create(kind, obj)
+
+
+def test_what_may_not_change_is_refused(store: Store) -> None:
+    obj = store.create(kinds.DEPLOYMENT, deployment("a"))
+    obj["spec"]["selector"] = obj["spec"]["template"]["metadata"]["labels"] = {}
+    obj["spec"]["selector"] = {"matchLabels": {"b": "c"}}
+    obj["spec"]["template"]["metadata"]["labels"] = {"b": "c"}
+    with pytest.raises(ApiError, match="immutable"):
+        store.replace(kinds.DEPLOYMENT, obj)
+
+
+def test_defaults_and_cluster_addresses(store: Store) -> None:
+    spec = {"selector": {"a": "b"}, "ports": [{"port": 80}]}
+    first = store.create(kinds.SERVICE, {"metadata": {"name": "a"}, "spec": spec})
+    none = {"metadata": {"name": "b"}, "spec": {**spec, "clusterIP": "None"}}
+    assert store.create(kinds.SERVICE, none)["spec"]["clusterIP"] == "None"
+    assert first["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+    address = first["spec"].pop("clusterIP")
+    assert store.replace(kinds.SERVICE, first)["spec"]["clusterIP"] == address
+    secret = {"metadata": {"name": "s"}, "stringData": {"a": "b"}}
+    assert store.create(kinds.SECRET, secret)["data"] == {"a": "Yg=="}
+    probe = store.create(kinds.POD, pod("p"))["spec"]["containers"][0]["readinessProbe"]
+    assert probe["periodSeconds"] == 10
+
+
+def test_pods_are_deleted_gracefully(store: Store) -> None:
+    store.create(kinds.POD, pod("a"))
+    left = store.delete(kinds.POD, "default", "a")
+    assert left["metadata"]["deletionGracePeriodSeconds"] == 30
+    store.delete(kinds.POD, "default", "a")
+    assert store.get(kinds.POD, "default", "a")
+    store.delete(kinds.POD, "default", "a", grace=0)
+    assert store.get(kinds.POD, "default", "a") is None
+    store.create(kinds.POD, pod("unscheduled", node=""))
+    store.delete(kinds.POD, "default", "unscheduled")
+    assert store.list(kinds.POD) == []
+
+
+def test_finalizers_hold_an_object(store: Store) -> None:
+    obj = config_map("a")
+    obj["metadata"]["finalizers"] = ["x/y"]
+    store.create(kinds.CONFIG_MAP, obj)
+    held = store.delete(kinds.CONFIG_MAP, "default", "a")
+    assert "deletionTimestamp" in held["metadata"]
+    held["metadata"]["finalizers"] = []
+    store.replace(kinds.CONFIG_MAP, held)
+    assert store.list(kinds.CONFIG_MAP) == []
+
+
+async def test_dependents_go_with_their_owner(store: Store) -> None:
+    owner = store.create(kinds.DEPLOYMENT, deployment("a"))
+    other = store.create(kinds.CONFIG_MAP, config_map("other"))
+    store.create(kinds.POD, pod("mine", owner=owner, node=""))
+    store.create(kinds.POD, pod("running", owner=owner))
+    shared = pod("shared", owner=owner, node="")
+    shared["metadata"]["ownerReferences"].append({"uid": other["metadata"]["uid"], "name": "other"})
+    store.create(kinds.POD, shared)
+    store.delete(kinds.DEPLOYMENT, "default", "a")
+    assert [obj["metadata"]["name"] for obj in store.list(kinds.POD)] == ["running", "shared"]
+    store.create(kinds.POD, pod("late", owner=owner, node=""))
+    assert store.get(kinds.POD, "default", "late") is None
+    store.delete(kinds.CONFIG_MAP, "default", "other", orphan=True)
+    assert "ownerReferences" in store.list(kinds.POD)[1]["metadata"]
+
+
+def test_a_namespace_goes_when_it_is_empty(store: Store) -> None:
+    store.create(kinds.NAMESPACE, {"metadata": {"name": "n"}})
+    for obj in (config_map("a"), config_map("b")):
+        obj["metadata"]["namespace"] = "n"
+        store.create(kinds.CONFIG_MAP, obj)
+    running = pod("p")
+    running["metadata"]["namespace"] = "n"
+    store.create(kinds.POD, running)
+    assert store.delete(kinds.NAMESPACE, "", "n")["status"] == {"phase": "Terminating"}
+    assert store.list(kinds.CONFIG_MAP, "n") == []
+    with pytest.raises(ApiError, match="being terminated") as refused:
+        store.create(kinds.CONFIG_MAP, {"metadata": {"name": "c", "namespace": "n"}})
+    assert refused.value.code == 403
+    store.delete(kinds.POD, "n", "p", grace=0)
+    assert store.get(kinds.NAMESPACE, "", "n") is None
+
+
+def test_a_dry_run_changes_nothing(store: Store) -> None:
+    store.create(kinds.CONFIG_MAP, config_map("a", b="1"))
+    revision, before = store.revision, store.list(kinds.CONFIG_MAP)
+    with store.dry_run(True):
+        store.create(kinds.NAMESPACE, {"metadata": {"name": "n"}})
+        assert store.apply(kinds.CONFIG_MAP, config_map("b"), manager="m")[1]
+        assert store.replace(kinds.CONFIG_MAP, config_map("a", b="2"))["data"] == {"b": "2"}
+        store.delete(kinds.CONFIG_MAP, "default", "a")
+    assert (store.revision, store.list(kinds.CONFIG_MAP)) == (revision, before)
+
+
+async def test_subscribers_see_what_is_there_and_what_comes(store: Store) -> None:
+    store.create(kinds.CONFIG_MAP, config_map("a"))
+    subscription = store.subscribe(kinds.CONFIG_MAP)
+    seen = [await anext(subscription)]
+    store.replace(kinds.CONFIG_MAP, config_map("a", b="c"))
+    store.delete(kinds.CONFIG_MAP, "default", "a")
+    seen += [await anext(subscription), await anext(subscription)]
+    assert [event for event, _ in seen] == ["ADDED", "MODIFIED", "DELETED"]
+
+
+# Server-side apply
+
+applies = st.lists(
+    st.tuples(
+        st.sampled_from(("helm", "kubectl", "hand")),
+        st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), min_size=1),
+    ),
+    min_size=1,
+)
+
+
+class Shared:
+    """The model: keys with a value each, of a map; and those of a list, whose items stay while
+    someone has them, though the value may have gone with who set it."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.owners: dict[str, set[str]] = {key: set() for key in "abc"}
+        self.holders: dict[str, set[str]] = {key: set() for key in "abc"}
+
+    def written(self, manager: str, wanted: dict[str, str], *, applied: bool) -> None:
+        for key in "abc":
+            if applied:
+                self.owners[key].discard(manager)
+                self.holders[key].discard(manager)
+        for key, value in wanted.items():
+            changed = self.values.get(key) != value
+            if changed:
+                self.owners[key].clear()
+            if applied or changed:
+                self.owners[key].add(manager)
+            if applied or key not in self.items:
+                self.holders[key].add(manager)
+            self.values[key] = value
+        self.values = {key: value for key, value in self.values.items() if self.owners[key]}
+        self.items = {key for key in "abc" if self.holders[key] or self.owners[key]}
+
+    items: frozenset[str] | set[str] = frozenset()
+
+
+@given(applies)
+def test_what_someone_applies_stays(steps: list[tuple[str, dict[str, str]]]) -> None:
+    store, model = Store(), Shared()
+    store.create(kinds.DEPLOYMENT, deployment("d"), manager="nobody")
+    for manager, wanted in steps:
+        if manager == "hand":  # does not apply, but replaces
+            obj = store.get(kinds.DEPLOYMENT, "default", "d") or {}
+            obj["metadata"].setdefault("annotations", {}).update(wanted)
+            container = obj["spec"]["template"]["spec"]["containers"][0]
+            there = {one["name"]: one for one in container.get("env", [])}
+            there |= {key: {"name": key, "value": value} for key, value in wanted.items()}
+            container["env"] = list(there.values())
+            store.replace(kinds.DEPLOYMENT, obj, manager="hand")
+        else:
+            obj = deployment("d", **wanted)
+            obj["metadata"]["annotations"] = wanted
+            store.apply(kinds.DEPLOYMENT, obj, manager=manager, force=True)
+        model.written(manager, wanted, applied=manager != "hand")
+        live = store.get(kinds.DEPLOYMENT, "default", "d") or {}
+        env = live["spec"]["template"]["spec"]["containers"][0].get("env", [])
+        assert live["metadata"].get("annotations", {}) == model.values
+        assert {one["name"]: one.get("value") for one in env} == {
+            key: model.values.get(key) for key in model.items
+        }
+
+
+def test_apply_tells_conflicts_by_manager_and_field(store: Store) -> None:
+    store.apply(kinds.DEPLOYMENT, deployment("a", X="1"), manager="helm")
+    with pytest.raises(ApiError) as refused:
+        store.apply(kinds.DEPLOYMENT, deployment("a", replicas=5, X="2"), manager="kubectl")
+    assert [(cause["message"], cause["field"]) for cause in refused.value.details["causes"]] == [
+        ('conflict with "helm"', ".spec.replicas"),
+        (
+            'conflict with "helm"',
+            '.spec.template.spec.containers[{"name":"web"}].env[{"name":"X"}].value',
+        ),
+    ]
+    store.apply(kinds.DEPLOYMENT, deployment("a", replicas=5), manager="kubectl", force=True)
+    with pytest.raises(ApiError, match=r'conflict with "kubectl": .spec.replicas'):
+        store.apply(kinds.DEPLOYMENT, deployment("a", X="1"), manager="helm")
+
+
+def test_replicas_that_nobody_applies_any_more_stay_with_who_scaled(store: Store) -> None:
+    store.apply(kinds.DEPLOYMENT, deployment("a"), manager="helm")
+    scaled = store.get(kinds.DEPLOYMENT, "default", "a") or {}
+    scaled["spec"]["replicas"] = 7
+    store.replace(kinds.DEPLOYMENT, scaled, manager="autoscaler")
+    applied = deployment("a")
+    del applied["spec"]["replicas"]
+    obj, new = store.apply(kinds.DEPLOYMENT, applied, manager="helm")
+    assert (obj["spec"]["replicas"], new) == (7, False)
+    again, _ = store.apply(kinds.DEPLOYMENT, applied, manager="helm")
+    assert again == obj  # and has no new version
+
+
+def test_applied_ports_are_told_apart_by_number_and_protocol(store: Store) -> None:
+    store.apply(kinds.DEPLOYMENT, deployment("a"), manager="helm")
+    live = store.get(kinds.DEPLOYMENT, "default", "a") or {}
+    ports = live["spec"]["template"]["spec"]["containers"][0]["ports"]
+    ports.append({"containerPort": 80, "protocol": "UDP"})
+    store.replace(kinds.DEPLOYMENT, live, manager="other")
+    obj, _ = store.apply(kinds.DEPLOYMENT, deployment("a"), manager="helm")
+    found = obj["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert [(port["containerPort"], port["protocol"]) for port in found] == [
+        (80, "TCP"),
+        (80, "UDP"),
+    ]
+
+
+# Patches
+
+
+def test_strategic_merge_merges_items_by_their_keys() -> None:
+    patch: Any = {
+        "metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]},
+        "spec": {
+            "replicas": None,
+            "template": {
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "web",
+                            "image": "web:2",
+                            "env": [{"name": "A", "$patch": "delete"}, {"name": "C", "value": "3"}],
+                        }
+                    ]
+                }
+            },
+        },
+    }
+    live = deployment("a", A="1", B="2")
+    live["metadata"]["finalizers"] = ["a", "b"]
+    result = patched(kinds.DEPLOYMENT, live, patch, STRATEGIC)
+    (container,) = result["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "web:2"
+    assert [one["name"] for one in container["env"]] == ["B", "C"]
+    assert result["metadata"]["finalizers"] == ["b"]
+    assert "replicas" not in result["spec"]
+
+
+def test_merge_patches_replace_lists_and_custom_kinds_have_no_strategy() -> None:
+    patch = {"spec": {"triggers": [{"type": "b"}], "x": None}}
+    live = {"spec": {"triggers": [{"type": "a"}], "x": 1, "y": 2}}
+    result = patched(kinds.SCALED_OBJECT, live, patch, "application/merge-patch+json")
+    assert result == {"spec": {"triggers": [{"type": "b"}], "y": 2}}
+    with pytest.raises(ApiError) as refused:
+        patched(kinds.SCALED_OBJECT, live, patch, STRATEGIC)
+    assert refused.value.code == 415
+
+
+def test_json_patches() -> None:
+    def done(*operations: Obj) -> Obj:
+        live = {"a": [1, 2], "b/c": {"d": 1}}
+        return patched(kinds.CONFIG_MAP, live, list(operations), "application/json-patch+json")
+
+    assert done({"op": "add", "path": "/a/-", "value": 3})["a"] == [1, 2, 3]
+    assert done({"op": "add", "path": "/a/0", "value": 3})["a"] == [3, 1, 2]
+    assert done({"op": "remove", "path": "/a/0"})["a"] == [2]
+    assert done({"op": "replace", "path": "/b~1c/d", "value": 5})["b/c"] == {"d": 5}
+    done({"op": "test", "path": "/b~1c/d", "value": 1})
+    for wrong in (
+        {"op": "test", "path": "/b~1c/d", "value": 2},
+        {"op": "replace", "path": "/x", "value": 2},
+        {"op": "remove", "path": "/a/7"},
+        {"op": "move", "path": "/a", "from": "/x"},
+    ):
+        with pytest.raises((ApiError, TypeError)):
+            done(wrong)
