@@ -11,6 +11,7 @@ namespaces, discovery, Secrets as protobuf, errors in the real words.
 Not there: etcd and a second replica, TLS and client certificates, ClusterRoles, admission webhooks,
 validation against schemas, custom resource definitions (those that charts use are kinds like
 others), other API versions than those of kinds.py, quota, priority, scheduling, exec, port-forward,
-eviction, foreground deletion, tables for `kubectl get` (it shows names and ages), aggregated
-discovery, protobuf of anything but Secrets and the options of a deletion.
+eviction, deletion of collections and of what a namespace holds, propagation of a deletion other
+than in the background, its preconditions, tables for `kubectl get` (it shows names and ages),
+aggregated discovery, protobuf of anything but Secrets and the options of a deletion.
 """

@@ -11,29 +11,14 @@ from tests.kube.errors import ApiError
 
 # Messages by field number: name, and text, data, number, or the message or map of that in it.
 _MESSAGES: dict[str, dict[int, tuple[str, str]]] = {
-    "Secret": {
-        1: ("metadata", "ObjectMeta"),
-        2: ("data", "map data"),
-        3: ("type", "text"),
-        4: ("stringData", "map text"),
-    },
-    "ObjectMeta": {
-        1: ("name", "text"),
-        2: ("generateName", "text"),
-        3: ("namespace", "text"),
-        5: ("uid", "text"),
-        6: ("resourceVersion", "text"),
-        11: ("labels", "map text"),
-        12: ("annotations", "map text"),
-    },
-    "DeleteOptions": {
-        1: ("gracePeriodSeconds", "number"),
-        2: ("preconditions", "Preconditions"),
-        4: ("propagationPolicy", "text"),
-    },
-    "Preconditions": {1: ("uid", "text"), 2: ("resourceVersion", "text")},
     "Unknown": {1: ("type", "Type"), 2: ("raw", "bytes")},
     "Type": {1: ("apiVersion", "text"), 2: ("kind", "text")},
+    "Secret": {1: ("metadata", "Metadata"), 2: ("data", "map data"), 3: ("type", "text")},
+    "Metadata": {
+        **{1: ("name", "text"), 3: ("namespace", "text"), 6: ("resourceVersion", "text")},
+        **{11: ("labels", "map text"), 12: ("annotations", "map text")},
+    },
+    "DeleteOptions": {1: ("gracePeriodSeconds", "number"), 4: ("propagationPolicy", "text")},
 }
 
 
@@ -44,7 +29,7 @@ def decoded(raw: bytes, content_type: str) -> Any:
     if content_type.endswith("json"):
         return json.loads(raw)
     if content_type.endswith("yaml"):
-        return yaml.safe_load(raw)
+        return yaml.load(raw, yaml.CSafeLoader)
     if content_type == "application/vnd.kubernetes.protobuf":
         unknown = _message("Unknown", raw.removeprefix(b"k8s\0"))
         if (name := unknown["type"]["kind"]) in _MESSAGES:

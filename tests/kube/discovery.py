@@ -11,7 +11,7 @@ from tests.kube.kinds import KINDS, SCALABLE, STATELESS, Kind
 Obj = dict[str, Any]
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "linux/amd64"}
-VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 _VERSIONS = list(dict.fromkeys(kind.api_version for kind in KINDS))
 

@@ -42,9 +42,9 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
     """The verb that Roles allow or not."""
     if method == "GET" and query.get("watch") in ("1", "true"):
         return "watch"
-    on_one = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-    on_all = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
-    if verb := (on_one if target.name else on_all).get(method):
+    of_one = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+    of_all = {"GET": "list", "POST": "create"}
+    if verb := (of_one if target.name else of_all).get(method):
         return verb
     words = "the server does not allow this method on the requested resource"
     raise ApiError(405, "MethodNotAllowed", words)
@@ -72,7 +72,7 @@ def perform(
     if verb == "get":
         return _view(target, live), 200
     if verb == "delete":
-        return delete(store, kind, live, {**body, **query}), 200
+        return _delete(store, kind, live, {**body, **query}), 200
     if verb == "patch":
         body = patched(kind, _view(target, live), body, content_type)
     if subresource == "scale":
@@ -82,25 +82,16 @@ def perform(
     return store.replace(kind, body, subresource=subresource, manager=manager), 200
 
 
-def delete(store: Store, kind: Kind, obj: Obj, options: Mapping[str, Any]) -> Obj:
+def _delete(store: Store, kind: Kind, obj: Obj, options: Mapping[str, Any]) -> Obj:
     """The object if something holds it yet, else a Status that says it is gone.
 
-    Propagation is Background or Orphan; Foreground is done as Background.
+    Whatever propagation is asked for, dependents go in the background.
     """
-    namespace, name = key_of(obj)
-    grace, preconditions = options.get("gracePeriodSeconds"), options.get("preconditions", {})
-    gone = store.delete(
-        kind,
-        namespace,
-        name,
-        grace=None if grace is None else int(grace),
-        orphan=options.get("propagationPolicy") == "Orphan",
-        uid=preconditions.get("uid", ""),
-        resource_version=preconditions.get("resourceVersion", ""),
-    )
-    if left := store.get(kind, namespace, name):
+    grace = options.get("gracePeriodSeconds")
+    store.delete(kind, *key_of(obj), grace=None if grace is None else int(grace))
+    if left := store.get(kind, *key_of(obj)):
         return left
-    uid = gone["metadata"]["uid"]
+    uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
     details = {"name": name, "group": kind.group, "kind": kind.plural, "uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": details}
 

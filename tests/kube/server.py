@@ -16,7 +16,7 @@ from tests.kube.access import ADMIN, check_access, kubeconfig, user_of
 from tests.kube.bodies import decoded
 from tests.kube.errors import ApiError, expired
 from tests.kube.kinds import Kind
-from tests.kube.requests import Target, delete, perform, target_of, verb_of
+from tests.kube.requests import Target, perform, target_of, verb_of
 from tests.kube.store import Obj, Store
 from tests.kube.watches import Watch, listed
 
@@ -113,11 +113,6 @@ class ApiServer:
         manager = query.get("fieldManager", agent)
         dry = "All" in (query.get("dryRun"), *(body.get("dryRun", ()) if verb == "delete" else ()))
         with self.store.dry_run(dry):
-            if verb == "deletecollection":
-                found = listed(self.store, target, query)
-                for obj in found["items"]:
-                    delete(self.store, target.kind, obj, {**body, **query})
-                return web.json_response(found)
             content_type = request.content_type
             result, status = perform(self.store, verb, target, query, body, content_type, manager)
         if target.subresource == "log":

@@ -24,7 +24,6 @@ from tests.kube.selectors import labels_match
 
 Obj = dict[str, Any]
 Objs = list[Obj]
-Found = list[tuple[Kind, Obj]]
 Key = tuple[str, str]  # namespace ("" of what has none), name
 
 # Metadata that the server gives.
@@ -160,39 +159,19 @@ class Store:
         new["metadata"]["managedFields"] = merged["metadata"]["managedFields"]
         return (self._update(kind, live, new), False) if live else (self._insert(kind, new), True)
 
-    def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        *,
-        grace: int | None = None,
-        orphan: bool = False,
-        uid: str = "",
-        resource_version: str = "",
-    ) -> Obj:
-        """Delete an object and its dependents (unless `orphan`), or begin to.
+    def delete(self, kind: Kind, namespace: str, name: str, *, grace: int | None = None) -> Obj:
+        """Delete an object and its dependents, or begin to.
 
         A scheduled pod (one with spec.nodeName) that has not ended is marked with
         deletionTimestamp, and goes when it is deleted again with `grace` 0. Finalizers hold an
-        object until they are gone, and a namespace what is in it.
+        object until they are gone.
         """
         live = self._live(kind, namespace, name)
         there = live["metadata"]
-        for asked, found in ((uid, there["uid"]), (resource_version, there["resourceVersion"])):
-            if asked and asked != found:
-                raise conflict(kind, name, f"Precondition failed: {asked}, in object meta: {found}")
         new, period = _copy(live), _grace(kind, live, grace)
         if "deletionTimestamp" not in there or period < there["deletionGracePeriodSeconds"]:
             new["metadata"]["deletionTimestamp"] = self._time(period)
             new["metadata"]["deletionGracePeriodSeconds"] = period
-        for other, dependent in self._dependents(there["uid"]) if orphan and not self._dry else ():
-            freed = _copy(dependent)
-            owners = [one for one in _owners(freed) if one["uid"] != there["uid"]]
-            freed["metadata"]["ownerReferences"] = owners
-            self._update(other, dependent, freed)
-        if kind == kinds.NAMESPACE:
-            new["status"] = {"phase": "Terminating"}
         return self._update(kind, live, new)
 
     # Parts of writes
@@ -209,10 +188,8 @@ class Store:
             metadata.pop(field, None)
         admit(kind, new, None, self._cluster_ips)
         if kind.namespaced:
+            self._live(kinds.NAMESPACE, "", namespace)
             metadata["namespace"] = namespace
-            if "deletionTimestamp" in self._live(kinds.NAMESPACE, "", namespace)["metadata"]:
-                words = f"is forbidden: namespace {namespace} is being terminated"
-                raise of_object(403, "Forbidden", kind, metadata["name"], words)
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._time()}
         if "spec" in new:
             metadata["generation"] = 1
@@ -234,13 +211,13 @@ class Store:
     def _over(self, kind: Kind, live: Obj, obj: Obj, subresource: str) -> Obj:
         """What replacing `live` by `obj` stores, its revision and owners aside."""
         new, name, there = _copy(obj), live["metadata"]["name"], live["metadata"]
-        if new["metadata"].get("uid", there["uid"]) != there["uid"]:
-            raise conflict(kind, name, "Precondition failed: the UID is another")
-        if (new["metadata"].get("resourceVersion") or there["resourceVersion"]) != there[
-            "resourceVersion"
-        ]:
-            advice = "please apply your changes to the latest version and try again"
-            raise conflict(kind, name, f"the object has been modified; {advice}")
+        advice = "please apply your changes to the latest version and try again"
+        for field, why in (
+            ("uid", "Precondition failed: UID in precondition is not that of the object"),
+            ("resourceVersion", f"the object has been modified; {advice}"),
+        ):
+            if new["metadata"].get(field) not in (None, "", there[field]):
+                raise conflict(kind, name, why)
         if subresource == "status":
             new = _copy(live) | {"status": new.get("status", {})}
         elif kind not in kinds.STATELESS:
@@ -257,12 +234,10 @@ class Store:
     def _update(self, kind: Kind, live: Obj, new: Obj) -> Obj:
         metadata = new["metadata"]
         held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-        if "deletionTimestamp" in metadata and not held and kind != kinds.NAMESPACE:
+        if "deletionTimestamp" in metadata and not held:
             self._remove(kind, new)
         elif new != live:
             self._commit("MODIFIED", kind, new, live)
-            if kind == kinds.NAMESPACE and "deletionTimestamp" in metadata and not self._dry:
-                self._clear(metadata["name"])
         return _copy(new)
 
     def _commit(self, change: str, kind: Kind, obj: Obj, old: Obj | None) -> None:
@@ -278,50 +253,27 @@ class Store:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    # Deletion and garbage collection
-
     def _remove(self, kind: Kind, obj: Obj) -> None:
         gone = _copy(obj)
         self._commit("DELETED", kind, gone, self._objects[kind][key_of(obj)])
-        if self._dry:
-            return
-        for other, dependent in self._dependents(gone["metadata"]["uid"]):
-            self._collect(other, dependent)
-        namespace = self._objects[kinds.NAMESPACE].get(("", key_of(gone)[0]), {"metadata": {}})
-        if "deletionTimestamp" in namespace["metadata"] and not self._within(key_of(gone)[0]):
-            self._remove(kinds.NAMESPACE, namespace)
+        uid = gone["metadata"]["uid"]
+        for other, objects in self._objects.items() if not self._dry else ():
+            for one in list(objects.values()):
+                if any(owner["uid"] == uid for owner in _owners(one)):
+                    self._collect(other, one)
 
     def _collect(self, kind: Kind, obj: Obj) -> None:
         """Delete an object whose owners are all gone."""
-        there = {one["metadata"]["uid"] for _, one in self._all()} if _owners(obj) else set()
-        gone = _owners(obj) and not any(owner["uid"] in there for owner in _owners(obj))
+        found = {one["metadata"]["uid"] for all_ in self._objects.values() for one in all_.values()}
+        gone = _owners(obj) and not any(owner["uid"] in found for owner in _owners(obj))
         if gone and not self._dry and "deletionTimestamp" not in obj["metadata"]:
             self.delete(kind, *key_of(obj))
-
-    def _clear(self, namespace: str) -> None:
-        """Delete what is in a namespace; what is held lingers, and the namespace with it."""
-        for kind, obj in self._within(namespace):
-            if key_of(obj) in self._objects[kind] and "deletionTimestamp" not in obj["metadata"]:
-                self.delete(kind, *key_of(obj))
-        if (live := self._objects[kinds.NAMESPACE].get(("", namespace))) and not self._within(
-            namespace
-        ):
-            self._remove(kinds.NAMESPACE, live)
 
     def _live(self, kind: Kind, namespace: str, name: str) -> Obj:
         found = self._objects[kind].get((namespace if kind.namespaced else "", name))
         if found is None:
             raise not_found(kind, name)
         return found
-
-    def _all(self) -> Found:
-        return [(kind, obj) for kind, found in self._objects.items() for obj in found.values()]
-
-    def _within(self, namespace: str) -> Found:
-        return [(kind, obj) for kind, obj in self._all() if key_of(obj)[0] == namespace]
-
-    def _dependents(self, uid: str) -> Found:
-        return [one for one in self._all() if any(uid == o["uid"] for o in _owners(one[1]))]
 
     def _time(self, later: int = 0) -> str:
         return f"{self._now() + timedelta(seconds=later):%Y-%m-%dT%H:%M:%SZ}"
