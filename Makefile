@@ -4,7 +4,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PROTOS := $(wildcard proto/radixgate/v1/*.proto)
+PROTOS := $(wildcard proto/radixgate/v1/*.proto proto/externalscaler/*.proto)
 
 .DEFAULT_GOAL := help
 .PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-engine bench-kv bench-eviction bench-index bench-gateway clean
@@ -47,7 +47,7 @@ proto: $(STAMP) ## Make the Python stubs from the .proto files
 
 proto-check: $(STAMP) # Fails when the committed stubs differ from what `make proto` would write
 	@fresh=$$(mktemp -d) && trap 'rm -rf $$fresh' EXIT && $(call protoc,$$fresh) && \
-	for stub in $$(cd $$fresh && ls radixgate/v1/*_pb2*); do \
+	for stub in $$(cd $$fresh && ls */*_pb2* */*/*_pb2*); do \
 		cmp -s $$fresh/$$stub proto/$$stub || { echo "proto/$$stub is stale: run 'make proto' and commit"; exit 1; }; \
 	done
 

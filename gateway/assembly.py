@@ -29,6 +29,8 @@ from gateway.route.room import Occupied, Room, pool_room
 from gateway.route.routers import Routers
 from gateway.route.weights import parse_weights
 from gateway.running import Gateway
+from gateway.scale.demand import Demands
+from gateway.scale.sharing import Sharing
 from gateway.serve.choose import Chooser
 from gateway.serve.collector import StateCollector
 from gateway.serve.dispatch import Dispatcher
@@ -40,12 +42,13 @@ from gateway.serve.pins import Pins
 from gateway.serve.prepare import Preparer
 from gateway.serve.queue import Pool, QueueConfig
 from gateway.serve.queues import Queues
+from gateway.serve.scaler import SCALER_NAME, ScalerService
 from gateway.serve.server import PortTakenError, Server
 from gateway.serve.service import SERVICE_NAME, GatewayService
 from gateway.summary.events import EventObserver
 from gateway.summary.outbox import Outboxes
 from gateway.summary.pool import Pools
-from gateway.summary.redis import embedded_server
+from gateway.summary.redis import Patience, connect, embedded_server
 from gateway.summary.sync import KvSyncService
 from gateway.text.codecs import Codecs
 from gateway.text.goldens import recompute_text
@@ -90,8 +93,25 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         return pool_room([Occupied(worker.pressure, unreported(worker.id)) for worker in workers])
 
     models = Models(fleet, lambda: [pool.model for pool in pools], aliases)
-    queues = Queues(queue_config, models, Pool(room, chooser.estimates), metrics, clock)
-    outcomes = Outcomes(Records(), fleet, routers.of, metrics, clock)
+    demands = Demands(
+        name,
+        fleet,
+        size_of=lambda model: sum(not worker.draining for worker in fleet.workers(model)),
+        waiting_of=lambda model: queues.waiting_for(model),  # noqa: PLW0108 (queues come after)
+        clock=clock,
+        epoch=time.time() - clock(),
+    )
+    queues = Queues(
+        queue_config,
+        models,
+        Pool(room, chooser.estimates),
+        metrics=metrics,
+        tally_of=demands.tally,
+        clock=clock,
+    )
+    outcomes = Outcomes(
+        Records(), fleet, routers.of, metrics=metrics, tally_of=demands.tally, clock=clock
+    )
     observers: list[EventObserver] = [fleet, routers, admission, queues, outcomes]
     lookaside = Lookaside(
         name,
@@ -114,6 +134,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         observers=observers,
     )
     stack.push_async_callback(pools.close)
+    sharing = _sharing(redis_url, config.lease_ms / 1000, demands, stack)
 
     codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
     metrics.registry.register(
@@ -123,6 +144,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
             queues=queues,
             breakers=breakers,
             outcomes=outcomes,
+            demands=demands,
             clock=clock,
         )
     )
@@ -153,8 +175,9 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     )
     sync = KvSyncService(pools, admission.admit)
     sync_name = SYNC.services_by_name["KvSync"].full_name
-    server = Server([SERVICE_NAME, sync_name], share_port=config.share_port)
-    server.grpc.add_generic_rpc_handlers([service.handlers()])
+    scaler = ScalerService(demands, models, calls, metrics)
+    server = Server([SERVICE_NAME, sync_name, SCALER_NAME], share_port=config.share_port)
+    server.grpc.add_generic_rpc_handlers([service.handlers(), scaler.handlers()])
     add_KvSyncServicer_to_server(sync, server.grpc)
 
     metrics_port = None
@@ -165,6 +188,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         pools.run(),
         keep_up(fleet, pools, channels),
         outcomes.run(pools),
+        sharing.run(lambda: [pool.model for pool in pools]),
         _report_redis(server, pools),
     )
     stack.push_async_callback(_cancel, background)
@@ -197,6 +221,12 @@ def _serve_metrics(host: str, port: int, metrics: Metrics, stack: AsyncExitStack
     stack.callback(http.server_close)
     stack.push_async_callback(asyncio.to_thread, http.shutdown)
     return http.server_port
+
+
+def _sharing(redis_url: str, lease: float, demands: Demands, stack: AsyncExitStack) -> Sharing:
+    redis = connect(redis_url, Patience.within(lease))
+    stack.push_async_callback(redis.aclose)
+    return Sharing(redis, demands)
 
 
 async def _cancel(background: asyncio.Future[Any]) -> None:

@@ -10,12 +10,23 @@ from prometheus_client.registry import Collector
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.trust import Trust
 from gateway.route.breaker import Breakers
+from gateway.scale.demand import Demands
+from gateway.scale.desired import Metric as ScaleMetric
+from gateway.scale.desired import level
 from gateway.serve.metrics import PREFIX
 from gateway.serve.outcomes import Outcomes
 from gateway.serve.queues import Queues
 from gateway.summary.pool import Pools
 
 LOOP_SECONDS: Final = 5.0
+
+SCALING: Final = {
+    ScaleMetric.CACHE_PRESSURE: "KV memory that is needed over what there is, fleet-wide",
+    ScaleMetric.MISS_RATE: "Share of prompt tokens that were not cached, fleet-wide",
+    ScaleMetric.QUEUE_SECONDS: "How long a request waits to be computed, fleet-wide",
+    ScaleMetric.KV_UTILIZATION: "Share of KV blocks that nothing can evict, fleet-wide",
+    ScaleMetric.DESIRED_WORKERS: "Workers that the pool should have, fleet-wide",
+}
 
 
 class StateCollector(Collector):
@@ -29,6 +40,7 @@ class StateCollector(Collector):
         queues: Queues,
         breakers: Breakers,
         outcomes: Outcomes,
+        demands: Demands,
         clock: Callable[[], float],
     ) -> None:
         self._fleet = fleet
@@ -36,6 +48,7 @@ class StateCollector(Collector):
         self._breakers = breakers
         self._outcomes = outcomes
         self._queues = queues
+        self._demands = demands
         self._clock = clock
         self._loop = asyncio.get_running_loop()
 
@@ -99,7 +112,22 @@ class StateCollector(Collector):
         )
         for model, waiting in self._queues.waiting().items():
             queued.add_metric([model], waiting)
-        return [redis, lag, boundaries, reservations, mismatches, audits, queued, *self._workers()]
+        pools = [redis, lag, boundaries, reservations, mismatches, audits, queued]
+        return [*pools, *self._scaling(), *self._workers()]
+
+    def _scaling(self) -> list[Metric]:
+        """Of each pool; no value where nothing is known, so that nobody scales on it."""
+        families = {
+            metric: GaugeMetricFamily(f"{PREFIX}scale_{metric.value}", text, labels=["model"])
+            for metric, text in SCALING.items()
+        }
+        for pool in self._pools:
+            signals = self._demands.signals(pool.model)
+            for metric, family in families.items():
+                known = level(metric, signals)
+                if known is not None:
+                    family.add_metric([pool.model], known)
+        return [*families.values()]
 
     def _workers(self) -> list[Metric]:
         """Of each worker that is there now."""

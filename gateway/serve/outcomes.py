@@ -13,6 +13,7 @@ from gateway.fleet.worker import Life
 from gateway.route.outcome import Fate, Outcome, Promise
 from gateway.route.record import GRACE, Records
 from gateway.route.router import Router
+from gateway.scale.tally import Tally
 from gateway.serve.metrics import Metrics
 from gateway.summary.events import Event, Replaced
 from gateway.summary.pool import Pools
@@ -24,7 +25,8 @@ STEP_SECONDS: Final = 0.2
 
 class Outcomes:
     """Args: `records` of the workers; the `fleet`, told whom to doubt; `router_of`, which gives the
-    router of a model's pool; `metrics`; the fleet's `clock`.
+    router of a model's pool; `metrics`; `tally_of`, which gives what counts for scaling; the
+    fleet's `clock`.
     """
 
     def __init__(
@@ -32,13 +34,16 @@ class Outcomes:
         records: Records,
         fleet: Fleet,
         router_of: Callable[[str], Router],
+        *,
         metrics: Metrics,
+        tally_of: Callable[[str], Tally],
         clock: Callable[[], float],
     ) -> None:
         self._records = records
         self._fleet = fleet
         self._router_of = router_of
         self._metrics = metrics
+        self._tally_of = tally_of
         self._clock = clock
         self._tokens: defaultdict[Life, Counter[Fate]] = defaultdict(Counter)
         # What may still be explained, and when it is settled.
@@ -105,6 +110,7 @@ class Outcomes:
         life = outcome.promise.life
         self._router_of(life.model).settled(outcome.promise)
         self._metrics.started(outcome)
+        self._tally_of(life.model).settled(outcome)
         self._tokens[life].update(outcome.fates())
 
     def _tell(self, life: Life) -> None:

@@ -19,6 +19,8 @@ from gateway.route.room import Room
 from gateway.route.router import Estimate
 from gateway.route.ticket import Ticket
 from gateway.route.weights import Weights
+from gateway.scale.demand import Waiting
+from gateway.scale.tally import Tally
 from gateway.serve.metrics import Metrics
 from gateway.serve.prepare import Prepared
 from gateway.summary.events import Departed, Event, Loaded, Registered
@@ -77,6 +79,7 @@ class Queue:
         config: of its queue.
         pool: its workers.
         metrics: counts who has its turn and who is refused.
+        tally: counts the same, for scaling.
         clock: the fleet's, in seconds.
     """
 
@@ -85,13 +88,16 @@ class Queue:
         model: str,
         config: QueueConfig,
         pool: Pool,
+        *,
         metrics: Metrics,
+        tally: Tally,
         clock: Callable[[], float],
     ) -> None:
         self._model = model
         self._config = config
         self._pool = pool
         self._metrics = metrics
+        self._tally = tally
         self._clock = clock
         self._policy = AdmissionQueue(config.limit, config.weights.of)
         self._answers: dict[Ticket, asyncio.Future[Shed | None]] = {}
@@ -105,6 +111,11 @@ class Queue:
     def __len__(self) -> int:
         """How many wait."""
         return len(self._policy)
+
+    def waiting(self) -> Waiting:
+        """Who waits now."""
+        arrived = sum(ticket.arrived for ticket in self._answers)
+        return Waiting(len(self._answers), len(self._answers) * self._clock() - arrived)
 
     def drain_seconds(self) -> float:
         """How long until all that wait have had their turn; 0 until that is measured."""
@@ -130,7 +141,9 @@ class Queue:
         """
         if len(self) or not self._fits(prepared.prompt.tokens):
             await self._wait(prepared, times)
-        self._metrics.queue_seconds.labels(self._model).observe(self._clock() - times.arrived)
+        waited = self._clock() - times.arrived
+        self._tally.entered(prepared.prompt, waited)
+        self._metrics.queue_seconds.labels(self._model).observe(waited)
         tenant = self._config.weights.label(prepared.request.scope.tenant)
         self._metrics.entered_tokens.labels(self._model, tenant).inc(prepared.prompt.tokens)
 
@@ -226,7 +239,9 @@ class Queue:
         )
 
     def _refusal(self, prepared: Prepared, times: Times, shed: Shed) -> RefusedError:
-        waited = f"it waited {self._clock() - times.arrived:.1f} s, and {len(self)} others wait"
+        seconds = self._clock() - times.arrived
+        self._tally.refused(seconds)
+        waited = f"it waited {seconds:.1f} s, and {len(self)} others wait"
         nowhere = None if self._policy.staffed else self._nowhere(prepared)
         self._metrics.shed.labels(self._model, NO_WORKER if nowhere else shed.reason.value).inc()
         if nowhere:

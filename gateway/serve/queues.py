@@ -8,6 +8,8 @@ from grpc import StatusCode
 from radixgate.refused import RefusedError
 from radixgate.v1.worker_pb2 import ModelCard
 
+from gateway.scale.demand import Waiting
+from gateway.scale.tally import Tally
 from gateway.serve.metrics import Metrics
 from gateway.serve.models import Models
 from gateway.serve.queue import (
@@ -30,6 +32,7 @@ class Queues:
         models: finds the card of a model.
         pool: tells of its workers.
         metrics: counts who has its turn and who is refused.
+        tally_of: gives what counts the same for scaling, of a model.
         clock: the fleet's, in seconds.
     """
 
@@ -38,13 +41,16 @@ class Queues:
         config: QueueConfig,
         models: Models,
         pool: Pool,
+        *,
         metrics: Metrics,
+        tally_of: Callable[[str], Tally],
         clock: Callable[[], float],
     ) -> None:
         self._config = config
         self._models = models
         self._pool = pool
         self._metrics = metrics
+        self._tally_of = tally_of
         self._clock = clock
         self._queues: dict[str, Queue] = {}
         # Requests that wait for a first worker, by model; "" while there is no model at all.
@@ -61,7 +67,14 @@ class Queues:
         """The queue of a model that has, or had, workers."""
         queue = self._queues.get(model)
         if queue is None:
-            queue = Queue(model, self._config, self._pool, self._metrics, self._clock)
+            queue = Queue(
+                model,
+                self._config,
+                self._pool,
+                metrics=self._metrics,
+                tally=self._tally_of(model),
+                clock=self._clock,
+            )
             self._queues[model] = queue
         return queue
 
@@ -70,6 +83,13 @@ class Queues:
         waiting = self._early.copy()
         waiting.update({model: len(queue) for model, queue in self._queues.items()})
         return waiting
+
+    def waiting_for(self, model: str) -> Waiting:
+        """Who waits for `model`, or, if it has no worker, may be waiting for it."""
+        queue = self._queues.get(model)
+        waiting = queue.waiting() if queue else Waiting(0, 0.0)
+        early = self._early[model] + self._early[""]
+        return Waiting(waiting.requests + early, waiting.seconds)
 
     def observe(self, model: str, event: Event) -> None:
         """Take one event of the pool of `model`, after fleet and router have."""
@@ -108,6 +128,8 @@ class Queues:
                     raise
                 if now >= times.latest:
                     waited = f"waited {now - times.arrived:.1f} s for one"
+                    if model:
+                        self._tally_of(model).refused(now - times.arrived)
                     raise self._without_card(model, refusal, waited) from refusal
             await asyncio.sleep(min(TICK_SECONDS, times.latest - now))
 

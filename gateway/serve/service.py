@@ -4,11 +4,8 @@ The handlers are registered without response serializers for the streams, so tha
 pass through as the bytes that the worker sent.
 """
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 import grpc
 import grpc.aio
@@ -39,6 +36,7 @@ from radixgate.v1.worker_pb2 import ModelCard
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker
 from gateway.serve import views
+from gateway.serve.answering import Answering, Context
 from gateway.serve.choose import Chooser
 from gateway.serve.dispatch import Dispatcher
 from gateway.serve.lookaside import Lookaside
@@ -50,11 +48,8 @@ from gateway.serve.queue import Times
 from gateway.serve.queues import Queues
 from gateway.summary.pool import Pools
 
-logger = logging.getLogger(__name__)
-
 SERVICE_NAME = DESCRIPTOR.services_by_name["Gateway"].full_name
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 Asked: TypeAlias = GenerateRequest | ChatRequest
 
 
@@ -90,7 +85,7 @@ class GatewayService:
         self._dispatcher = dispatcher
         self._lookaside = lookaside
         self._pins = pins
-        self._calls = calls
+        self._answering = Answering(calls, metrics).answer
         self._metrics = metrics
         self._clock = clock
 
@@ -247,28 +242,6 @@ class GatewayService:
         pool = self._pools.find(worker.registration.model)
         summary = pool.mirror.get(worker.id) if pool else None
         return summary.digest if summary else SetDigest()
-
-    @asynccontextmanager
-    async def _answering(self, method: str, context: Context) -> AsyncIterator[None]:
-        """Ends the RPC with the status that what happens inside calls for, and counts it."""
-        code = StatusCode.OK
-        try:
-            with self._calls.call():
-                yield
-        except RefusedError as refusal:
-            code = refusal.code
-            await context.abort(code, refusal.message, refusal.trailers)
-        except asyncio.CancelledError:
-            remaining: float | None = context.time_remaining()
-            late = remaining is not None and remaining <= 0
-            code = StatusCode.DEADLINE_EXCEEDED if late else StatusCode.CANCELLED
-            raise
-        except Exception as error:
-            logger.exception("%s failed", method)
-            code = StatusCode.INTERNAL
-            await context.abort(code, f"the gateway failed: {type(error).__name__}: {error}")
-        finally:
-            self._metrics.requests.labels(method, code.name).inc()
 
 
 def _routed(request: RouteRequest) -> Asked:

@@ -21,6 +21,7 @@ from gateway.route.record import Records
 from gateway.route.room import Room
 from gateway.route.router import RESERVATION_LIFETIME, Prompt
 from gateway.route.routers import Routers
+from gateway.scale.tally import Tally
 from gateway.serve import lookaside
 from gateway.serve.choose import Chooser
 from gateway.serve.lookaside import REMEMBERED_SECONDS, Lookaside, ReservationId
@@ -51,14 +52,19 @@ class Scene:
         fleet.admit(registration, CARD)
         self.routers = Routers(Outboxes("g").of)
         self.metrics = Metrics()
+
+        def tally_of(_: str) -> Tally:
+            return Tally("g")
+
         breakers = Breakers(lambda: 0.0)
         self.chooser = Chooser(fleet, self.routers.of, breakers, self.metrics, lambda: self.now)
         queues = Queues(
             QueueConfig(),
             Models(fleet, lambda: [MODEL], {}),
             Pool(lambda _: Room(1, 1e9), self.chooser.estimates),
-            self.metrics,
-            lambda: self.now,
+            metrics=self.metrics,
+            tally_of=tally_of,
+            clock=lambda: self.now,
         )
         self.queue = queues.of(MODEL)
         self.lookaside = Lookaside(
@@ -68,7 +74,14 @@ class Scene:
             router_of=self.routers.of,
             queues=queues,
             breakers=breakers,
-            outcomes=Outcomes(Records(), fleet, self.routers.of, self.metrics, lambda: self.now),
+            outcomes=Outcomes(
+                Records(),
+                fleet,
+                self.routers.of,
+                metrics=self.metrics,
+                tally_of=tally_of,
+                clock=lambda: self.now,
+            ),
             metrics=self.metrics,
             find_pool=lambda _: None,
             clock=lambda: self.now,

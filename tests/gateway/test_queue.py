@@ -19,6 +19,7 @@ from radixgate.v1.worker_pb2 import ModelCard
 from gateway.route.room import Room
 from gateway.route.router import Estimate, Prompt
 from gateway.route.weights import parse_weights
+from gateway.scale.tally import Tally
 from gateway.serve.metrics import Metrics
 from gateway.serve.models import Models
 from gateway.serve.prepare import Prepared
@@ -48,6 +49,7 @@ class Scene:
         self.cards: dict[str, ModelCard] = {}
         self.known: list[str] = []
         self.metrics = Metrics()
+        self.tally = Tally("g")
         fleet = cast(Any, SimpleNamespace(models=lambda: [*self.cards], card=self.cards.get))
         fleet.workers = lambda _: []
         models = Models(fleet, lambda: self.known, {})
@@ -55,8 +57,9 @@ class Scene:
             QueueConfig(**{"seconds": 30.0, **config}),
             models,
             Pool(self.room, self.estimate),
-            self.metrics,
-            lambda: self.now,
+            metrics=self.metrics,
+            tally_of=lambda _: self.tally,
+            clock=lambda: self.now,
         )
         self.queue = self.queues.of(MODEL)
 

@@ -1,0 +1,1 @@
+"""KEDA's contract for external scalers."""
