@@ -46,6 +46,12 @@ TenantWeights = Annotated[
         help="How tenants share busy workers, as in acme:3,beta:1,*:1; * is each other one.",
     ),
 ]
+DemandWindow = Annotated[
+    float,
+    typer.Option(
+        min=60, metavar="SECONDS", help="What is asked for in so long counts for scaling."
+    ),
+]
 Notice = Annotated[
     float,
     typer.Option(
@@ -67,6 +73,7 @@ def gateway(
     queue_limit: QueueLimit = 1024,
     queue_seconds: QueueSeconds = 30.0,
     tenant_weights: TenantWeights = "",
+    demand_window: DemandWindow = 600.0,
     notice: Notice = 0.0,
     grace: options.Grace = 30.0,
 ) -> None:
@@ -87,6 +94,7 @@ def gateway(
         queue_limit=queue_limit,
         queue_seconds=queue_seconds,
         tenant_weights=tenant_weights,
+        demand_window=demand_window,
         notice_seconds=notice,
         grace_seconds=grace,
     )

@@ -31,6 +31,7 @@ from gateway.route.weights import parse_weights
 from gateway.running import Gateway
 from gateway.scale.demand import Demands
 from gateway.scale.sharing import Sharing
+from gateway.scale.window import Spans
 from gateway.serve.choose import Chooser
 from gateway.serve.collector import StateCollector
 from gateway.serve.dispatch import Dispatcher
@@ -100,6 +101,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         waiting_of=lambda model: queues.waiting_for(model),  # noqa: PLW0108 (queues come after)
         clock=clock,
         epoch=time.time() - clock(),
+        spans=Spans(config.demand_window),
     )
     queues = Queues(
         queue_config,

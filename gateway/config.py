@@ -20,6 +20,7 @@ class GatewayConfig:
     queue_limit: requests of one model that may wait for their turn.
     queue_seconds: that a request without a deadline waits for its turn at most.
     tenant_weights: see `gateway.route.weights.parse_weights`; none: "".
+    demand_window: seconds of demand that count for scaling, 60 or more.
     notice_seconds: at the end, serve on for so long after health says NOT_SERVING.
     grace_seconds: at the end, requests that run may take so long to finish.
     """
@@ -35,5 +36,6 @@ class GatewayConfig:
     queue_limit: int = 1024
     queue_seconds: float = 30.0
     tenant_weights: str = ""
+    demand_window: float = 600.0
     notice_seconds: float = 0.0
     grace_seconds: float = 30.0

@@ -10,7 +10,7 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker
 from gateway.scale.signals import Signals, read
 from gateway.scale.tally import Tally, count
-from gateway.scale.window import Entry, Window
+from gateway.scale.window import Entry, Spans, Window
 
 
 class Waiting(NamedTuple):
@@ -21,14 +21,14 @@ class Waiting(NamedTuple):
 
 
 class PoolDemand:
-    """Of one pool. Args: `gateway` names this life of this gateway.
+    """Of one pool. Args: `gateway` names this life of this gateway; `spans` of time that count.
 
     Attributes: `tally` of this gateway; `window` of all; `last_id` that was read of the stream.
     """
 
-    def __init__(self, gateway: str) -> None:
+    def __init__(self, gateway: str, spans: Spans) -> None:
         self.tally = Tally(gateway)
-        self.window = Window()
+        self.window = Window(spans)
         self.last_id = ""
         self._gateway = gateway
         self._alone = 0
@@ -45,7 +45,7 @@ class PoolDemand:
 
 
 class Demands:
-    """Of all pools.
+    """Of all pools. Attributes: `spans`.
 
     Args:
         gateway: names this life of this gateway.
@@ -55,6 +55,7 @@ class Demands:
         waiting_of: what waits here for a model.
         clock: the fleet's, in seconds.
         epoch: what to add to that for the clock of Redis, until that is known.
+        spans: of time that count.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Demands:
         waiting_of: Callable[[str], Waiting],
         clock: Callable[[], float],
         epoch: float,
+        spans: Spans,
     ) -> None:
         self._gateway = gateway
         self._fleet = fleet
@@ -73,6 +75,7 @@ class Demands:
         self._waiting_of = waiting_of
         self._clock = clock
         self._epoch = epoch
+        self.spans = spans
         self._pools: dict[str, PoolDemand] = {}
 
     def __iter__(self) -> Iterator[PoolDemand]:
@@ -82,7 +85,7 @@ class Demands:
         """What is counted of `model`."""
         pool = self._pools.get(model)
         if pool is None:
-            pool = self._pools[model] = PoolDemand(self._gateway)
+            pool = self._pools[model] = PoolDemand(self._gateway, self.spans)
         return pool
 
     def tally(self, model: str) -> Tally:
@@ -97,7 +100,7 @@ class Demands:
     def signals(self, model: str) -> Signals:
         """What the demand on `model` says now."""
         pool = self._pools.get(model)
-        window = Window() if pool is None else pool.window
+        window = Window(self.spans) if pool is None else pool.window
         signals = read(window, count(self._ready(model)), self._size_of(model), self.now())
         # NOTE: who waits here is not in any entry yet.
         return replace(signals, waiting=max(signals.waiting, self._waiting_of(model).requests))
@@ -105,9 +108,10 @@ class Demands:
     def values(self, model: str) -> dict[str, float]:
         """What the cache of each worker of `model` has been worth lately, by the worker's id.
 
-        In prompt tokens a second that it had cached, on an average that forgets half in 5 minutes,
-        of all gateways together; never below 0. Who has served nothing in the last 10 minutes is
-        not in it, and has the value 0. Gateways that can use Redis say the same, 2 s late at most.
+        In prompt tokens a second that it had cached, on an average that forgets half in half of
+        `--demand-window`, of all gateways together; never below 0. Who has served nothing in all
+        of it is left out, and has the value 0. Gateways that can use Redis say the same, 2 s late
+        at most.
         """
         pool = self._pools.get(model)
         return {} if pool is None else pool.window.values(self.now())

@@ -49,12 +49,6 @@ SPARE: Final = 0.2
 SHRINK: Final = 0.25
 """The most by which a pool shrinks in one step."""
 
-SETTLED_SECONDS: Final = 300.0
-"""For so long nothing must have been missing of what is counted before a pool shrinks."""
-
-COUNTED_SECONDS: Final = 120.0
-"""The same before silence is believed."""
-
 
 def needs(signals: Signals) -> dict[str, float]:
     """Workers that would bring each signal to its target; 0 from those that ask for none."""
@@ -74,7 +68,7 @@ def idle(signals: Signals) -> bool:
     """Whether nobody needs a worker, for certain."""
     if signals.traffic or signals.running:
         return False
-    return not signals.size or signals.complete_seconds >= COUNTED_SECONDS
+    return signals.counted or not signals.size
 
 
 def desired_workers(signals: Signals, *, scale_to_zero: bool = False) -> int:
@@ -88,8 +82,7 @@ def desired_workers(signals: Signals, *, scale_to_zero: bool = False) -> int:
         return max(signals.size, int(signals.waiting > 0))
     if not signals.traffic:
         return signals.size
-    shrinks = signals.complete_seconds >= SETTLED_SECONDS
-    return step(max(needs(signals).values()), signals.size, shrinks=shrinks)
+    return step(max(needs(signals).values()), signals.size, shrinks=signals.settled)
 
 
 def step(need: float, size: int, *, shrinks: bool) -> int:

@@ -15,7 +15,9 @@ from typing import Final
 
 from radixgate.prefix import PrefixHash
 
-SLICE_SECONDS: Final = 30.0
+SLICES: Final = 20
+"""In which time is forgotten."""
+
 STEP: Final = math.log(1.05)
 """Distances are kept to within 5 %."""
 
@@ -75,7 +77,7 @@ class Reuse:
         return 0.0
 
     def _slice(self, now: float) -> Counter[int]:
-        if not self._slices or now - self._slices[-1][0] >= SLICE_SECONDS:
+        if not self._slices or now - self._slices[-1][0] >= self._memory / SLICES:
             self._slices.append((now, Counter()))
         return self._slices[-1][1]
 

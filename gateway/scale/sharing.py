@@ -14,7 +14,6 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.scale.demand import Demands
-from gateway.scale.window import MEMORY
 from gateway.summary.store import pool_key
 
 logger = logging.getLogger(__name__)
@@ -78,11 +77,12 @@ class Sharing:
         return None
 
     async def _publish(self, model: str, demand: Demand) -> None:
-        key, oldest = stream_key(model), int((self._demands.now() - MEMORY) * 1000)
+        memory = self._demands.spans.memory
+        key, oldest = stream_key(model), int((self._demands.now() - memory) * 1000)
         added = await self._redis.xadd(
             key, {"demand": demand.SerializeToString()}, minid=str(max(0, oldest))
         )
-        await self._redis.expire(key, int(2 * MEMORY))
+        await self._redis.expire(key, int(2 * memory))
         id_ = cast(bytes, added).decode()
         self._demands.set_now(_seconds(id_))
         pool = self._demands.pool(model)

@@ -7,7 +7,7 @@ from typing import Final
 
 from radixgate.v1.demand_pb2 import Demand
 
-from gateway.scale.window import MEMORY, RECENT, TRAFFIC, Window
+from gateway.scale.window import Window
 
 TOLERATED: Final = 0.05
 """Of all prompt tokens, so many may be computed again because they were evicted."""
@@ -28,7 +28,7 @@ class Signals:
         size: workers there are, also those that take nothing yet.
         workers: those that could take a request.
         kv_tokens: that the KV memory of these holds.
-        requests: in the last `TRAFFIC` seconds.
+        requests: lately, as long as counts for traffic.
         waiting: requests that wait in gateways.
         running: requests at workers.
         miss_rate: share of prompt tokens that were not cached.
@@ -40,7 +40,8 @@ class Signals:
         kv_utilization: share of the KV blocks that sequences or pins hold: nothing can evict them.
         slot_utilization: sequences that run or wait, over those that may run.
         prefill_utilization: prompt tokens to compute in a second, over those that can be.
-        complete_seconds: for how long nothing has been missing of what all gateways counted.
+        counted: nothing is missing of these requests.
+        settled: nothing has been missing for so long that the pool may shrink.
     """
 
     size: int
@@ -58,7 +59,8 @@ class Signals:
     kv_utilization: float
     slot_utilization: float
     prefill_utilization: float
-    complete_seconds: float
+    counted: bool
+    settled: bool
 
     @property
     def traffic(self) -> bool:
@@ -90,15 +92,16 @@ def read(window: Window, now_there: Demand, size: int, now: float) -> Signals:
         size: workers there are, also those that take nothing yet.
         now: in seconds, on the clock of the window's entries.
     """
-    counted, recent = window.last(TRAFFIC, now), window.last(RECENT, now)
+    spans, complete = window.spans, window.complete_seconds(now)
+    counted, recent = window.last(spans.traffic, now), window.last(spans.recent, now)
     present = window.present(now)
     waiting = sum(each.waiting for each in present)
     waited = sum(each.waited_seconds for each in recent)
     waited += sum(each.waiting_seconds for each in present)
     prompt_tokens = sum(each.prompt_tokens for each in counted)
     cached_tokens = sum(each.cached_tokens for each in counted)
-    remembered_tokens = sum(each.prompt_tokens for each in window.last(MEMORY, now))
-    counted_seconds = min(TRAFFIC, max(RECENT, window.complete_seconds(now)))
+    remembered_tokens = sum(each.prompt_tokens for each in window.last(spans.memory, now))
+    counted_seconds = min(spans.traffic, max(spans.recent, complete))
     staffed = [each for each in recent if each.workers]
     rate = now_there.prefill_tokens_per_second
     return Signals(
@@ -120,7 +123,8 @@ def read(window: Window, now_there: Demand, size: int, now: float) -> Signals:
             _mean(each.used_slots for each in staffed) + waiting, now_there.slots
         ),
         prefill_utilization=_ratio((prompt_tokens - cached_tokens) / counted_seconds, rate),
-        complete_seconds=window.complete_seconds(now),
+        counted=complete >= spans.traffic,
+        settled=complete >= spans.settled,
     )
 
 

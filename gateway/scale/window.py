@@ -14,20 +14,34 @@ from radixgate.v1.demand_pb2 import Demand
 
 from gateway.scale.reuse import Reuse
 
-MEMORY: Final = 600.0
-"""Seconds that entries are kept, and askings of boundaries."""
-
-TRAFFIC: Final = 120.0
-"""Seconds over which tokens are counted; without a request in them there is no traffic."""
-
-RECENT: Final = 30.0
-"""Seconds over which waits and the use of workers are averaged."""
-
 FRESH: Final = 6.0
 """Seconds after which who has made no new entry is taken for gone, and what waited there too."""
 
-HALF_LIFE: Final = 300.0
-"""Seconds in which what a worker's cache has served loses half of its value."""
+
+class Spans(NamedTuple):
+    """Seconds. Args: `memory`, for which entries are kept, and askings of boundaries."""
+
+    memory: float
+
+    @property
+    def traffic(self) -> float:
+        """Over which tokens are counted; without a request in them there is no traffic."""
+        return self.memory / 5
+
+    @property
+    def recent(self) -> float:
+        """Over which waits and the use of workers are averaged."""
+        return self.memory / 20
+
+    @property
+    def settled(self) -> float:
+        """For which nothing must have been missing of what is counted before a pool shrinks."""
+        return self.memory / 2
+
+    @property
+    def half_life(self) -> float:
+        """In which what a worker's cache has served loses half of its value."""
+        return self.memory / 2
 
 
 class Entry(NamedTuple):
@@ -38,12 +52,17 @@ class Entry(NamedTuple):
 
 
 class Window:
-    """The demand on one pool. Attributes: `reuse` of the boundaries that were asked for."""
+    """The demand on one pool. Args: `spans` of time that count.
 
-    def __init__(self) -> None:
-        self.reuse = Reuse(MEMORY)
+    Attributes: `reuse` of the boundaries that were asked for.
+    """
+
+    def __init__(self, spans: Spans) -> None:
+        self.spans = spans
+        self.reuse = Reuse(spans.memory)
         self._entries: deque[Entry] = deque()
         self._complete_since = math.inf
+        self._gap = max(FRESH, spans.recent)
 
     def add(self, entry: Entry, *, complete: bool = True) -> None:
         """Take the next entry, in the order of time.
@@ -54,13 +73,13 @@ class Window:
         at, demand = entry
         if not complete:
             self._complete_since = math.inf
-        elif math.isinf(self._complete_since) or at - self._entries[-1].at > RECENT:
+        elif math.isinf(self._complete_since) or at - self._entries[-1].at > self._gap:
             self._complete_since = at
         if demand.stride:
             self.reuse.asked(unpack_hashes(demand.sample), demand.level, demand.stride, at)
             demand.ClearField("sample")
         self._entries.append(entry)
-        while self._entries[0].at < at - MEMORY:
+        while self._entries[0].at < at - self.spans.memory:
             self._entries.popleft()
 
     def complete_seconds(self, now: float) -> float:
@@ -83,8 +102,9 @@ class Window:
     def values(self, now: float) -> dict[str, float]:
         """Prompt tokens a second that each worker had cached, on an average that forgets."""
         values: defaultdict[str, float] = defaultdict(float)
+        half_life = self.spans.half_life
         for at, demand in self._entries:
-            weight = math.log(2) / HALF_LIFE * 0.5 ** (max(0.0, now - at) / HALF_LIFE)
+            weight = math.log(2) / half_life * 0.5 ** (max(0.0, now - at) / half_life)
             for worker, tokens in demand.served_tokens.items():
                 values[worker] += weight * tokens
         return dict(values)
