@@ -23,6 +23,11 @@ SAMPLE_LIMIT: Final = 2_048
 """Boundaries in one entry, 16 KiB; with more the sample becomes sparser."""
 
 
+NEAR: Final = 16
+"""A boundary that is asked for again before so many others of the sample are is no news: every
+cache has it."""
+
+
 class Tally:
     """Counts of one pool.
 
@@ -39,8 +44,9 @@ class Tally:
         self._unsampled: list[Prompt] = []
         self._level = 0
         self._stride = 0
-        # In the order in which they were asked for last.
-        self._sample: dict[PrefixHash, None] = {}
+        self._sample: list[PrefixHash] = []
+        # Where in the sample each of its boundaries is, the last time.
+        self._places: dict[PrefixHash, int] = {}
 
     def entered(self, prompt: Prompt, waited: float) -> None:
         """A request with `prompt` has its turn after so many seconds."""
@@ -61,13 +67,13 @@ class Tally:
     def sample(self, limit: int) -> bool:
         """Look at `limit` prompts at most; whether more of them wait."""
         now, self._unsampled = self._unsampled[:limit], self._unsampled[limit:]
-        below, sample = 1 << (64 - self._level), self._sample
+        below, sample, places = 1 << (64 - self._level), self._sample, self._places
         for prompt in now:
             self._stride = prompt.stride
             for name in prompt.boundaries[:]:
-                if name < below:
-                    sample.pop(name, None)
-                    sample[name] = None
+                if name < below and len(sample) - places.get(name, -NEAR) >= NEAR:
+                    places[name] = len(sample)
+                    sample.append(name)
         return bool(self._unsampled)
 
     def take(
@@ -103,6 +109,7 @@ class Tally:
         self._tokens.clear()
         self._served.clear()
         self._sample.clear()
+        self._places.clear()
         if workers:
             self._set_level(_level(workers))
         return demand
@@ -110,7 +117,7 @@ class Tally:
     def _set_level(self, level: int) -> None:
         self._level = level
         below = 1 << (64 - level)
-        self._sample = {name: None for name in self._sample if name < below}
+        self._sample = [name for name in self._sample if name < below]
 
 
 def _level(workers: Collection[FleetWorker]) -> int:

@@ -79,8 +79,8 @@ class Demand(_message.Message):
     cached_tokens: _builtins.int
     evicted_tokens: _builtins.int
     sample: _builtins.bytes
-    """Boundaries of prompts that had their turn, each once, in the order in which they were asked for
-    last: prefix hashes below 2^(64 - level), little-endian uint64 each; a boundary is of so many tokens.
+    """Boundaries of prompts that had their turn, in that order, but not again soon after themselves:
+    prefix hashes below 2^(64 - level), little-endian uint64 each; a stride is so many tokens.
     """
     level: _builtins.int
     stride: _builtins.int
