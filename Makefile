@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto proto/externalscaler/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-engine bench-kv bench-eviction bench-index bench-gateway clean
+.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ bench-index: $(STAMP) ## Measure routing decisions and the upkeep of the index
 
 bench-gateway: $(STAMP) ## Measure what the gateway adds to a request, and how soon it knows of evictions
 	@$(BIN)/python -m bench.gateway
+
+bench-demand: $(STAMP) ## Measure what it costs a gateway to know the demand that scaling follows
+	@$(BIN)/python -m bench.demand
 
 bench-attention: $(STAMP) ## Measure attention over paged KV beside torch's own
 	@$(BIN)/python -m bench.attention

@@ -23,8 +23,8 @@ SAMPLE_SECONDS: Final = 0.1
 SAMPLED_AT_ONCE: Final = 16
 """Prompts whose boundaries are hashed before the event loop has its turn."""
 
-READ_AT_ONCE: Final = 200
-"""Entries."""
+READ_AT_ONCE: Final = 20
+"""Entries that are read before the event loop has its turn."""
 
 
 def stream_key(model: str) -> str:

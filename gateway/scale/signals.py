@@ -100,7 +100,6 @@ def read(window: Window, now_there: Demand, size: int, now: float) -> Signals:
     waited += sum(each.waiting_seconds for each in present)
     prompt_tokens = sum(each.prompt_tokens for each in counted)
     cached_tokens = sum(each.cached_tokens for each in counted)
-    remembered_tokens = sum(each.prompt_tokens for each in window.last(spans.memory, now))
     counted_seconds = min(spans.traffic, max(spans.recent, complete))
     staffed = [each for each in recent if each.workers]
     rate = now_there.prefill_tokens_per_second
@@ -113,7 +112,7 @@ def read(window: Window, now_there: Demand, size: int, now: float) -> Signals:
         running=now_there.used_slots,
         miss_rate=_share(prompt_tokens - cached_tokens, prompt_tokens),
         evicted_share=_share(sum(each.evicted_tokens for each in counted), prompt_tokens),
-        working_set_tokens=window.reuse.working_set(TOLERATED * remembered_tokens, now),
+        working_set_tokens=window.reuse.working_set(TOLERATED * window.prompt_tokens, now),
         fewest=_fewest(counted, now_there.workers),
         queue_seconds=_ratio(waited, sum(each.requests for each in recent) + waiting)
         + _mean(_ratio(each.backlog_tokens, each.prefill_tokens_per_second) for each in staffed),

@@ -54,12 +54,13 @@ class Entry(NamedTuple):
 class Window:
     """The demand on one pool. Args: `spans` of time that count.
 
-    Attributes: `reuse` of the boundaries that were asked for.
+    Attributes: `reuse` of the boundaries that were asked for; `prompt_tokens` in all entries kept.
     """
 
     def __init__(self, spans: Spans) -> None:
         self.spans = spans
         self.reuse = Reuse(spans.memory)
+        self.prompt_tokens = 0
         self._entries: deque[Entry] = deque()
         self._complete_since = math.inf
         self._gap = max(FRESH, spans.recent)
@@ -79,8 +80,9 @@ class Window:
             self.reuse.asked(unpack_hashes(demand.sample), demand.level, demand.stride, at)
             demand.ClearField("sample")
         self._entries.append(entry)
+        self.prompt_tokens += demand.prompt_tokens
         while self._entries[0].at < at - self.spans.memory:
-            self._entries.popleft()
+            self.prompt_tokens -= self._entries.popleft().demand.prompt_tokens
 
     def complete_seconds(self, now: float) -> float:
         """For how long nothing has been missing."""
