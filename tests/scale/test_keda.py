@@ -66,7 +66,7 @@ def test_the_contract_is_that_of_keda() -> None:
     ],
 )
 def test_wrong_metadata_is_refused_by_name(metadata: dict[str, str], said: str) -> None:
-    with pytest.raises(RefusedError, match="^metadata: ") as caught:
+    with pytest.raises(RefusedError, match=r"^metadata: ") as caught:
         Trigger.parse(metadata)
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert said in caught.value.message
