@@ -29,7 +29,10 @@ radixgate.io/pool: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* All labels of an object; called like radixgate.selectorLabels. */}}
+{{/*
+All labels of an object; called like radixgate.selectorLabels. Pods have those alone: a new version of the
+chart that changes nothing for a worker must not cost its cache.
+*/}}
 {{- define "radixgate.labels" -}}
 {{ include "radixgate.selectorLabels" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
@@ -55,4 +58,117 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{/* Label selector of the workers' EndpointSlices, as an option of the gateway. */}}
 {{- define "radixgate.discover" -}}
 app.kubernetes.io/name=radixgate,app.kubernetes.io/instance={{ .Release.Name }},app.kubernetes.io/component=worker
+{{- end }}
+
+{{/* Pod-level security: what the `restricted` profile asks for. Call with the root. */}}
+{{- define "radixgate.podSecurityContext" -}}
+runAsNonRoot: true
+{{- with .Values.runAsUser }}
+runAsUser: {{ int64 . }}
+runAsGroup: {{ int64 . }}
+fsGroup: {{ int64 . }}
+fsGroupChangePolicy: OnRootMismatch
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{/* Container-level security: the rest of it, and a root file system that nobody writes to. */}}
+{{- define "radixgate.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* A gRPC probe; call with (dict "port" 50051 "seconds" 60), within which it must have succeeded once. */}}
+{{- define "radixgate.startupProbe" -}}
+grpc:
+  port: {{ .port }}
+periodSeconds: 5
+timeoutSeconds: 5
+failureThreshold: {{ max 1 (ceil (divf .seconds 5)) }}
+{{- end }}
+
+{{/* The other two; `port`. A pod that leaves is not probed for life, so NOT_SERVING ends nothing too early. */}}
+{{- define "radixgate.runningProbes" -}}
+readinessProbe:
+  grpc:
+    port: {{ .port }}
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 2
+livenessProbe:
+  grpc:
+    port: {{ .port }}
+  periodSeconds: 10
+  timeoutSeconds: 10
+  failureThreshold: 6
+{{- end }}
+
+{{/* Where pods run; call with a map that has the values. */}}
+{{- define "radixgate.placement" -}}
+{{- $placement := dict -}}
+{{- range $key := list "nodeSelector" "tolerations" "priorityClassName" -}}
+{{- with get $ $key }}{{ $_ := set $placement $key . }}{{ end -}}
+{{- end -}}
+{{- with $placement }}{{ toYaml . }}{{ end -}}
+{{- end }}
+
+{{- define "radixgate.imagePullSecrets" -}}
+{{- with .Values.image.pullSecrets -}}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end -}}
+{{- end }}
+
+{{/* A map as in acme:3,*:1. */}}
+{{- define "radixgate.pairs" -}}
+{{- $pairs := list -}}
+{{- range $name, $value := . }}{{ $pairs = append $pairs (printf "%s:%v" $name $value) }}{{ end -}}
+{{- join "," $pairs -}}
+{{- end }}
+
+{{/*
+Options, refused where they say again what the chart says; call with (dict "args" list "extra" list
+"where" "gateway").
+*/}}
+{{- define "radixgate.args" -}}
+{{- range .extra -}}
+{{- $option := . | splitList "=" | first -}}
+{{- if and (hasPrefix "--" $option) (has $option $.args) -}}
+{{- fail (printf "%s.extraArgs has %s, which the chart sets itself; use the value for it, or leave it out" $.where $option) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (concat .args .extra) -}}
+{{- end }}
+
+{{/* Environment variables likewise; call with (dict "env" list "extra" list "where" "gateway"). */}}
+{{- define "radixgate.env" -}}
+{{- $names := list -}}
+{{- range .env }}{{ $names = append $names .name }}{{ end -}}
+{{- range .extra -}}
+{{- if has .name $names -}}
+{{- fail (printf "%s.extraEnv has %s, which is set already, by the chart or earlier in the list; leave it out" $.where .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- toYaml (concat .env .extra) -}}
+{{- end }}
+
+{{/* "true" if any pool is autoscaled, else nothing. */}}
+{{- define "radixgate.autoscaled" -}}
+{{- range .Values.workers -}}
+{{- $pool := mergeOverwrite (deepCopy $.Values.workerDefaults) . -}}
+{{- if ne $pool.autoscaling.mode "none" -}}true{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* Labels that select the gateways' pods, as a peer of a NetworkPolicy. */}}
+{{- define "radixgate.peer" -}}
+podSelector:
+  matchLabels:
+    {{- include "radixgate.selectorLabels" . | nindent 4 }}
 {{- end }}
