@@ -1,8 +1,11 @@
 {{/* What values.schema.json cannot say, or not so that it helps: asked, found, to do. */}}
 {{- define "radixgate.validate" -}}
 {{- include "radixgate.validateRedis" . -}}
-{{- if contains "latest" (printf "%s %s %s" .Values.image.tag .Values.gateway.image.tag .Values.workerDefaults.image.tag) -}}
-{{- fail "an image's tag is latest, which means another image tomorrow; give the tag of a release, or a digest" -}}
+{{- include "radixgate.validateTag" (dict "tag" .Values.image.tag "where" "image") -}}
+{{- include "radixgate.validateTag" (dict "tag" .Values.gateway.image.tag "where" "gateway.image") -}}
+{{- include "radixgate.validateTag" (dict "tag" .Values.redis.bundled.image.tag "where" "redis.bundled.image") -}}
+{{- if or .Values.workerDefaults.name .Values.workerDefaults.model -}}
+{{- fail "workerDefaults has name or model, which each pool has of its own; move them to the entries of workers" -}}
 {{- end -}}
 {{- $names := dict -}}
 {{- $scaled := dict -}}
@@ -27,9 +30,13 @@
 {{- if and $pool.gpu.enabled (ne $pool.weights "float32") -}}
 {{- fail (printf "%s has gpu.enabled and weights: %s, which only a CPU keeps; leave out weights" $where $pool.weights) -}}
 {{- end -}}
-{{- if eq $pool.image.tag "latest" -}}
-{{- fail (printf "%s has image.tag: latest, which means another image tomorrow; give the tag of a release, or a digest" $where) -}}
+{{- include "radixgate.validateTag" (dict "tag" $pool.image.tag "where" (printf "%s: image" $where)) -}}
 {{- end -}}
+{{- end }}
+
+{{- define "radixgate.validateTag" -}}
+{{- if eq .tag "latest" -}}
+{{- fail (printf "%s.tag is latest, which is another image tomorrow; give the tag of a release" .where) -}}
 {{- end -}}
 {{- end }}
 
