@@ -93,9 +93,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "zero without keda": (
         scaled(mode="hpa", scaleToZero=True),
-        "autoscaling.scaleToZero needs KEDA, but the mode is hpa; set mode: keda",
+        "scaleToZero needs KEDA to ask the gateways, but the mode is hpa; set mode: keda",
     ),
-    "zero without an autoscaler": (scaled(scaleToZero=True), "needs KEDA, but the mode is none"),
+    "zero without an autoscaler": (scaled(scaleToZero=True), "but the mode is none; set mode: keda"),
+    "zero by prometheus": (
+        scaled(mode="keda-prometheus", prometheusAddress=_AT, scaleToZero=True),
+        "but the mode is keda-prometheus; set mode: keda",
+    ),
     "no prometheus": (
         scaled(mode="keda-prometheus"),
         "asks Prometheus, but nothing says where it is; set autoscaling.prometheusAddress",

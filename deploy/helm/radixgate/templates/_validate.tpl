@@ -80,8 +80,8 @@
 {{- if and (ne $scaling.mode "none") (gt (int64 $scaling.minReplicas) (int64 $scaling.maxReplicas)) -}}
 {{- fail (printf "%s: autoscaling.minReplicas is %v, more than maxReplicas, %v; raise the one or lower the other" .where $scaling.minReplicas $scaling.maxReplicas) -}}
 {{- end -}}
-{{- if and $scaling.scaleToZero (not (hasPrefix "keda" $scaling.mode)) -}}
-{{- fail (printf "%s: autoscaling.scaleToZero needs KEDA, but the mode is %s; set mode: keda or keda-prometheus, or leave out scaleToZero" .where $scaling.mode) -}}
+{{- if and $scaling.scaleToZero (ne $scaling.mode "keda") -}}
+{{- fail (printf "%s: autoscaling.scaleToZero needs KEDA to ask the gateways, but the mode is %s; set mode: keda, or leave out scaleToZero" .where $scaling.mode) -}}
 {{- end -}}
 {{- if and (eq $scaling.mode "keda-prometheus") (not $scaling.prometheusAddress) -}}
 {{- fail (printf "%s: autoscaling.mode keda-prometheus asks Prometheus, but nothing says where it is; set autoscaling.prometheusAddress, such as http://prometheus-operated.monitoring.svc:9090" .where) -}}

@@ -9,6 +9,7 @@
 {{- $args = concat $args (list "--queue-limit" (toString (int64 $gateway.queueLimit))) -}}
 {{- $args = concat $args (list "--queue-seconds" (toString (int64 $gateway.queueSeconds))) -}}
 {{- if $gateway.hedge }}{{ $args = append $args "--hedge" }}{{ end -}}
+{{- $args = concat $args (list "--demand-window" (toString (int64 $gateway.demandWindowSeconds))) -}}
 {{- $args = concat $args (list "--notice" (toString (int64 $gateway.noticeSeconds))) -}}
 {{- $args = concat $args (list "--grace" (toString (int64 $gateway.graceSeconds))) -}}
 {{- include "radixgate.args" (dict "args" $args "extra" $gateway.extraArgs "where" "gateway") -}}
