@@ -1,4 +1,4 @@
-"""Values that mean different things to different templates; each is rendered and held to all rules."""
+"""Values that mean different things to different templates; each is held to all rules."""
 
 from typing import Any, Final
 

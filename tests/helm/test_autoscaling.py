@@ -97,8 +97,8 @@ def test_an_hpa_asks_the_adapter(case: str, metric: str, target: Object) -> None
 @pytest.mark.parametrize("case", ["keda", "hpa"])
 def test_a_warm_cache_is_worth_waiting_for(case: str) -> None:
     spec = scaler(case)
-    behavior = spec.get("behavior") or (
-        spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    behavior = (
+        spec.get("behavior") or (spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"])
     )
     assert behavior["scaleDown"] == {
         "stabilizationWindowSeconds": 600,

@@ -57,7 +57,11 @@ def test_the_gateway_has_no_torch() -> None:
     while names:
         needs = " ".join(extras[names.pop()])
         assert "torch" not in needs
-        more = {name for group in re.findall(r"radixgate\[([\w,]+)\]", needs) for name in group.split(",")}
+        more = {
+            name
+            for group in re.findall(r"radixgate\[([\w,]+)\]", needs)
+            for name in group.split(",")
+        }
         names |= more - seen
         seen |= more
     assert "gateway" in seen

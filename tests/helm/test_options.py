@@ -4,14 +4,14 @@ from itertools import pairwise
 
 import pytest
 import typer.main
-from gateway.route.weights import parse_weights
 from typer.core import TyperGroup
-from worker.kv.format.names import by_name
-from worker.kv.shares import parse_shares
 
 from cli.app import app
+from gateway.route.weights import parse_weights
 from tests.helm.cases import CASES
 from tests.helm.chart import all_containers, render
+from worker.kv.format.names import by_name
+from worker.kv.shares import parse_shares
 
 GROUP = typer.main.get_command(app)
 

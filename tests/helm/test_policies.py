@@ -25,11 +25,6 @@ def ends(objects: list[Object]) -> dict[str, Object]:
             "namespace": "llm",
             "labels": pod["metadata"]["labels"],
             "address": "10.0.0.1",
-            "ports": {
-                port["name"]: port["containerPort"]
-                for container in pod["spec"]["containers"]
-                for port in container.get("ports", [])
-            },
         }
         for pod in pods(objects)
     }
@@ -40,7 +35,7 @@ def reach(objects: list[Object], source: Object, target: Object, port: int) -> b
     """Whether TCP from one end to a port of the other passes all policies."""
     return all(
         any(
-            _port_matches(rule, mine, port) and _peer_matches(rule.get(key), other)
+            _port_matches(rule, port) and _peer_matches(rule.get(key), other)
             for policy in policies
             for rule in policy["spec"].get(direction.lower(), [])
         )
@@ -67,12 +62,9 @@ def _labels_match(selector: Object, labels: dict[str, str]) -> bool:
     return bool(selector.get("matchLabels", {}).items() <= labels.items())
 
 
-def _port_matches(rule: Object, served_by: Object, port: int) -> bool:
-    numbers = served_by.get("ports", {})
+def _port_matches(rule: Object, port: int) -> bool:
     return "ports" not in rule or any(
-        numbers.get(one["port"], one["port"]) == port
-        for one in rule["ports"]
-        if one.get("protocol", "TCP") == "TCP"
+        one["port"] == port for one in rule["ports"] if one.get("protocol", "TCP") == "TCP"
     )
 
 
@@ -121,6 +113,15 @@ def test_workers_are_reached_by_gateways_alone_unless_more_is_asked_for(case: st
     asked = {"web", "prometheus", "keda", "test"} if case == "strict policies" else set()
     assert found & inside == {"gateway"} | asked
     assert "world" not in found
+
+
+def test_policies_name_the_ports_that_pods_have() -> None:
+    objects = render(CASES["keda"])
+    for policy in of_kind(objects, "NetworkPolicy"):
+        named = {one["port"] for rule in policy["spec"]["ingress"] for one in rule["ports"]}
+        (pod,) = (pod for pod in pods(objects) if component(pod) == component(policy))
+        (container,) = pod["spec"]["containers"]
+        assert named == {port["containerPort"] for port in container["ports"]}
 
 
 def test_parts_reach_what_they_need_and_strangers_what_they_may() -> None:

@@ -99,7 +99,11 @@ def _given(
         path = prefix + key
         yield path
         part = _resolved(schema["properties"].get(key, {}), root)
-        if isinstance(value, dict) and "properties" in part and key not in {"resources", "affinity"}:
+        if (
+            isinstance(value, dict)
+            and "properties" in part
+            and key not in {"resources", "affinity"}
+        ):
             yield from _given(value, part, root, f"{path}.")
 
 

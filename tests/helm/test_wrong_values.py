@@ -65,6 +65,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"gateway": {"podLabels": {"app.kubernetes.io/component": "x"}}},
         "'app.kubernetes.io/component'",
     ),
+    "annotation of ours": (
+        {"workers": [pool(podAnnotations={"radixgate.io/model": "x"})]},
+        "'radixgate.io/model'",
+    ),
     # What does not go together: asked, found, to do.
     "two sources": (
         {
@@ -95,7 +99,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         scaled(mode="hpa", scaleToZero=True),
         "scaleToZero needs KEDA to ask the gateways, but the mode is hpa; set mode: keda",
     ),
-    "zero without an autoscaler": (scaled(scaleToZero=True), "but the mode is none; set mode: keda"),
+    "zero without an autoscaler": (
+        scaled(scaleToZero=True),
+        "but the mode is none; set mode: keda",
+    ),
     "zero by prometheus": (
         scaled(mode="keda-prometheus", prometheusAddress=_AT, scaleToZero=True),
         "but the mode is keda-prometheus; set mode: keda",
@@ -131,6 +138,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "int8 weights on a gpu": (
         {"workers": [pool(weights="int8", gpu={"enabled": True})]},
         "has gpu.enabled and weights: int8, which only a CPU keeps; leave out weights",
+    ),
+    "kv beyond the memory": (
+        {"workers": [pool(kv={"memory": "4GiB"})]},
+        "worker pool chat: kv.memory is 4GiB, and the memory limit of 4Gi must hold the model as "
+        "well; raise resources.limits.memory or lower kv.memory",
     ),
     "latest": ({"image": {"tag": "latest"}}, "image.tag is latest, .* give the tag of a release"),
     "latest in a pool": (
@@ -203,6 +215,18 @@ def test_image_volumes_need_a_kubernetes_that_has_them(capfd: pytest.CaptureFixt
     assert "this cluster has v1.32.0; use model.pvc or model.hub" in capfd.readouterr().err
     helm.lint(CHART, values, kube_version="v1.33.0")
     assert "image volume" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kv", "limit"),
+    [("999MB", "1G"), ("1023MiB", "1Gi"), ("2.9GiB", "3Gi"), ("999K", "1000000"), ("1Gi", "1.1Gi")],
+)
+def test_sizes_are_compared_whatever_their_units(kv: str, limit: str) -> None:
+    resources = {"requests": {"cpu": 1, "memory": limit}, "limits": {"memory": limit}}
+    assert render({"workers": [pool(kv={"memory": kv}, resources=resources)]})
+    resources["limits"] = {"memory": kv.removesuffix("B").replace("K", "k")}
+    with pytest.raises(helm.HelmError, match=f"kv.memory is {kv}"):
+        render({"workers": [pool(kv={"memory": kv}, resources=resources)]})
 
 
 def test_a_chart_above_may_hand_down_globals() -> None:

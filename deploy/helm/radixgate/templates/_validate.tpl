@@ -30,6 +30,10 @@
 {{- if and $pool.gpu.enabled (ne $pool.weights "float32") -}}
 {{- fail (printf "%s has gpu.enabled and weights: %s, which only a CPU keeps; leave out weights" $where $pool.weights) -}}
 {{- end -}}
+{{- $limit := dig "limits" "memory" "" $pool.resources | toString -}}
+{{- if and $limit (not $pool.gpu.enabled) (le (include "radixgate.bytes" $limit | float64) (include "radixgate.bytes" $pool.kv.memory | float64)) -}}
+{{- fail (printf "%s: kv.memory is %s, and the memory limit of %s must hold the model as well; raise resources.limits.memory or lower kv.memory" $where $pool.kv.memory $limit) -}}
+{{- end -}}
 {{- include "radixgate.validateTag" (dict "tag" $pool.image.tag "where" (printf "%s: image" $where)) -}}
 {{- end -}}
 {{- end }}
@@ -92,4 +96,16 @@
 {{- if and (eq $scaling.mode "hpa") (not (regexMatch "^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$" .model)) -}}
 {{- fail (printf "%s: autoscaling.mode hpa selects the metric by the model's name, so that must be a label's value, which %s is not; give the model another model.name, or use mode: keda" .where .model) -}}
 {{- end -}}
+{{- end }}
+
+{{/* Bytes of a size such as 4Gi, 512MiB or 1.5GB. */}}
+{{- define "radixgate.bytes" -}}
+{{- $number := regexFind "^[0-9.]+" . -}}
+{{- $unit := . | trimPrefix $number | trimSuffix "B" | upper -}}
+{{- $factor := ternary 1024 1000 (hasSuffix "I" $unit) -}}
+{{- $bytes := float64 $number -}}
+{{- range until (add1 (index (dict "" -1 "K" 0 "M" 1 "G" 2 "T" 3) (trimSuffix "I" $unit)) | int) -}}
+{{- $bytes = mulf $bytes $factor -}}
+{{- end -}}
+{{- $bytes -}}
 {{- end }}
