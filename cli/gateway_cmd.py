@@ -52,6 +52,23 @@ DemandWindow = Annotated[
         min=60, metavar="SECONDS", help="What is asked for in so long counts for scaling."
     ),
 ]
+Discover = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SELECTOR",
+        help="Ask Kubernetes which workers there are: labels of their Services' EndpointSlices.",
+    ),
+]
+Namespace = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Where they are; else where this gateway is.")
+]
+DeletionCosts = Annotated[
+    bool,
+    typer.Option(
+        "--deletion-costs",
+        help="Let the leading gateway tell Kubernetes which pods to delete first: the coldest.",
+    ),
+]
 Notice = Annotated[
     float,
     typer.Option(
@@ -74,6 +91,11 @@ def gateway(
     queue_seconds: QueueSeconds = 30.0,
     tenant_weights: TenantWeights = "",
     demand_window: DemandWindow = 600.0,
+    ),
+]
+    discover: Discover = None,
+    namespace: Namespace = None,
+    deletion_costs: DeletionCosts = False,
     notice: Notice = 0.0,
     grace: options.Grace = 30.0,
 ) -> None:
@@ -82,6 +104,9 @@ def gateway(
         from cli.processes import run_processes
         from gateway.config import ConfigError, GatewayConfig
         from gateway.main import run_gateway
+    if discover is not None:
+        with needs("kubernetes"):
+            import kubernetes.aio  # noqa: F401
     logs.configure()
     config = GatewayConfig(
         host=host,
@@ -95,6 +120,9 @@ def gateway(
         queue_seconds=queue_seconds,
         tenant_weights=tenant_weights,
         demand_window=demand_window,
+        discover=discover,
+        namespace=namespace,
+        deletion_costs=deletion_costs,
         notice_seconds=notice,
         grace_seconds=grace,
     )

@@ -5,7 +5,7 @@ from itertools import groupby
 
 import typer
 from radixgate.client import DEFAULT_ADDRESS
-from radixgate.v1.gateway_pb2 import WorkerInfo
+from radixgate.v1.gateway_pb2 import Listing, WorkerInfo
 from radixgate.v1.sync_pb2 import Load
 from rich.markup import escape
 from rich.table import Table
@@ -18,6 +18,9 @@ from cli.output import answers, compact_table, notes, print_json, print_table, t
 BAR_CELLS = 10
 
 _TEXTS = ("worker", "address", "state", "KV in use")
+_POD = "pod"
+_SILENT = "pods without a worker that reports"
+_LISTING_STYLES = {Listing.LISTING_READY: "green", Listing.LISTING_GONE: "red"}
 _NUMBERS = ("prefixes", "run", "wait", "prefill", "ITL")
 _LEGEND = "KV: █ in use, ▒ cached, ░ free · prefill in tokens/s · ITL in ms"
 
@@ -45,15 +48,20 @@ def workers(
 
 
 def _table(model: str, found: Iterable[WorkerInfo]) -> Table:
-    table = compact_table(escape(model), (*_TEXTS, *_NUMBERS), numbers=_NUMBERS)
-    for worker in found:
+    rows = list(found)
+    discovered = any(worker.listing for worker in rows)
+    texts = (*_TEXTS, _POD) if discovered else _TEXTS
+    table = compact_table(escape(model or _SILENT), (*texts, *_NUMBERS), numbers=_NUMBERS)
+    for worker in rows:
         load = worker.load
         draining = "[yellow]draining[/]"
+        pod = (_pod(worker),) if discovered else ()
         table.add_row(
             escape(worker.worker),
             escape(worker.address),
             draining if load.draining else trust_label(worker),
             kv_bar(load),
+            *pod,
             str(worker.summary.count),
             str(load.running),
             str(load.waiting),
@@ -61,6 +69,13 @@ def _table(model: str, found: Iterable[WorkerInfo]) -> Table:
             _measured(load.itl_ms),
         )
     return table
+
+
+def _pod(worker: WorkerInfo) -> str:
+    """Its name, unless the worker has the same, and how it is listed, as rich markup."""
+    listing = Listing.Name(worker.listing).removeprefix("LISTING_").lower().replace("_", " ")
+    name = "" if worker.pod == worker.worker else f"{escape(worker.pod)} "
+    return f"{name}[{_LISTING_STYLES.get(worker.listing, 'yellow')}]{listing}[/]"
 
 
 def kv_bar(load: Load) -> str:

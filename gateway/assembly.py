@@ -9,8 +9,10 @@ import logging
 import random
 import secrets
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Any, Final
 
 from prometheus_client import start_http_server
@@ -21,15 +23,18 @@ from radixgate.v1.sync_pb2_grpc import add_KvSyncServicer_to_server
 from gateway.config import ConfigError, GatewayConfig
 from gateway.fleet.admission import Admission
 from gateway.fleet.channels import Channels
+from gateway.fleet.discovery.discovered import Discovered
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.upkeep import keep_up
+from gateway.fleet.upkeep import keep_up, list_pods
 from gateway.route.breaker import Breakers
+from gateway.route.outcome import Fate
 from gateway.route.record import Records
 from gateway.route.room import Occupied, Room, pool_room
 from gateway.route.routers import Routers
 from gateway.route.weights import parse_weights
 from gateway.running import Gateway
 from gateway.scale.demand import Demands
+from gateway.scale.leader import Leader, leader_key
 from gateway.scale.sharing import Sharing
 from gateway.scale.window import Spans
 from gateway.serve.choose import Chooser
@@ -138,6 +143,14 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(pools.close)
     sharing = _sharing(redis_url, config.lease_ms / 1000, demands, stack)
 
+    discovered, discovering = await _discover(
+        config,
+        fleet,
+        channels,
+        redis_url=redis_url,
+        values=partial(_served, fleet, outcomes),
+        stack=stack,
+    )
     codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
     metrics.registry.register(
         StateCollector(
@@ -147,6 +160,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
             breakers=breakers,
             outcomes=outcomes,
             demands=demands,
+            discovered=discovered,
             clock=clock,
         )
     )
@@ -173,6 +187,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         pins=Pins(fleet, chooser, channels),
         calls=calls,
         metrics=metrics,
+        discovered=discovered,
         clock=clock,
     )
     sync = KvSyncService(pools, admission.admit)
@@ -192,12 +207,68 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         outcomes.run(pools),
         sharing.run(lambda: [pool.model for pool in pools]),
         _report_redis(server, pools),
+        *(run() for run in discovering),
     )
     stack.push_async_callback(_cancel, background)
     stack.push_async_callback(server.stop, 0.0)
     stack.push_async_callback(sync.close)
     stack.push_async_callback(calls.end)
     return Gateway(f"{config.host}:{port}", server, calls, sync, metrics_port, background)
+
+
+async def _discover(
+    config: GatewayConfig,
+    fleet: Fleet,
+    channels: Channels,
+    *,
+    redis_url: str,
+    values: Callable[[str], Mapping[str, float]],
+    stack: AsyncExitStack,
+) -> tuple[Discovered | None, list[Callable[[], Awaitable[None]]]]:
+    """What is found of pods, if they are to be found, and what has to run for that.
+
+    Raises:
+        ConfigError: there is no Kubernetes to ask.
+    """
+    if config.discover is None:
+        if config.deletion_costs:
+            raise ConfigError("--deletion-costs needs --discover, which finds the workers' pods")
+        return None, []
+    # NOTE: a library that takes half a second to import, and is not installed everywhere.
+    from gateway.fleet.discovery.cluster import Cluster, ClusterError
+    from gateway.fleet.discovery.kubernetes import Discovery
+    from gateway.scale.cost_writer import CostWriter
+
+    try:
+        cluster = await Cluster.find(config.namespace)
+    except ClusterError as error:
+        raise ConfigError(str(error)) from error
+    clock = time.monotonic
+    discovered = Discovered(config.discover, clock)
+    discovery = Discovery(
+        cluster,
+        discovered,
+        config.discovery_seconds,
+        partial(list_pods, fleet, channels),
+        clock=clock,
+        chance=random.random,
+    )
+    if not config.deletion_costs:
+        return discovered, [discovery.run]
+    redis = connect(redis_url)
+    stack.push_async_callback(redis.aclose)
+    key = leader_key(cluster.namespace, discovered.selector)
+    leader = Leader(redis, key, clock)
+    writer = CostWriter(cluster, leader, fleet, discovered=discovered, values=values)
+    return discovered, [discovery.run, leader.run, writer.run]
+
+
+def _served(fleet: Fleet, outcomes: Outcomes, model: str) -> dict[str, float]:
+    """Prompt tokens that each worker has served from its cache through this gateway."""
+    return {
+        worker.id: float(outcomes.tokens(worker.life).get(Fate.CACHED, 0))
+        for worker in fleet.workers(model)
+    }
 
 
 def _queue_config(config: GatewayConfig) -> QueueConfig:

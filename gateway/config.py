@@ -19,6 +19,10 @@ class GatewayConfig:
     hedge: ask a second worker when the first is later with its answer than 99 of 100 were.
     queue_limit: requests of one model that may wait for their turn.
     queue_seconds: that a request without a deadline waits for its turn at most.
+    discover: label selector of the EndpointSlices that name the workers' pods; None asks nobody.
+    namespace: of those pods; None is this gateway's own.
+    discovery_seconds: within which a pod that went is known to be gone.
+    deletion_costs: while this gateway leads, write what each pod's deletion would cost.
     tenant_weights: see `gateway.route.weights.parse_weights`; none: "".
     demand_window: seconds of demand that count for scaling, 60 or more.
     notice_seconds: at the end, serve on for so long after health says NOT_SERVING.
@@ -37,5 +41,9 @@ class GatewayConfig:
     queue_seconds: float = 30.0
     tenant_weights: str = ""
     demand_window: float = 600.0
+    discover: str | None = None
+    namespace: str | None = None
+    discovery_seconds: float = 10.0
+    deletion_costs: bool = False
     notice_seconds: float = 0.0
     grace_seconds: float = 30.0

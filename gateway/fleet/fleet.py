@@ -5,13 +5,15 @@ the clock is passed in. A worker leaves only by a Departed event; `expired` says
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from radixgate.v1.sync_pb2 import Load
 from radixgate.v1.worker_pb2 import ModelCard
 
+from gateway.fleet.discovery.endpoints import Endpoint
+from gateway.fleet.discovery.roster import Listing, Place, Roster
 from gateway.fleet.trust import Belief, SyncState, Trust
 from gateway.fleet.worker import FleetWorker, Life
 from gateway.summary.events import (
@@ -39,6 +41,7 @@ class Fleet:
         self._clock = clock
         self._pools: defaultdict[str, dict[str, FleetWorker]] = defaultdict(dict)
         self._frozen: set[str] = set()
+        self._roster: Roster | None = None
 
     def __iter__(self) -> Iterator[FleetWorker]:
         for pool in self._pools.values():
@@ -57,13 +60,13 @@ class Fleet:
         return self._pools.get(model, {}).get(worker)
 
     def candidates(self, model: str) -> list[FleetWorker]:
-        """Workers that may be sent a request now: known card, not draining, not lost."""
+        """Workers that may be sent a request now: known card, not closed, not lost."""
         now = self._clock()
         return [
             worker
             for worker in self.workers(model)
             if worker.card is not None
-            and not worker.draining
+            and not worker.closed
             and worker.belief(now).trust is not Trust.LOST
         ]
 
@@ -104,6 +107,27 @@ class Fleet:
         if known is not None and known.epoch == life.epoch and known.doubt != doubt:
             self._pools[life.model][life.worker] = replace(known, doubt=doubt)
 
+    def list_pods(self, endpoints: Mapping[str, Endpoint]) -> list[FleetWorker]:
+        """Take which pods there are, by UID; the workers whose pod has gone since the last time."""
+        self._roster = Roster(endpoints)
+        gone = []
+        for pool in self._pools.values():
+            for worker in list(pool.values()):
+                place = self._place(worker.registration, worker.place)
+                if place != worker.place:
+                    pool[worker.id] = moved = replace(worker, place=place)
+                    if place is not None and place.listing is Listing.GONE:
+                        gone.append(moved)
+        return gone
+
+    def unreported(self) -> list[Endpoint]:
+        """Pods that are listed and in which no worker is known."""
+        if self._roster is None:
+            return []
+        places = [worker.place for worker in self if worker.place is not None]
+        known = {place.endpoint.uid for place in places if place.endpoint is not None}
+        return [pod for uid, pod in self._roster.endpoints.items() if uid not in known]
+
     def freeze(self, model: str) -> None:
         """News of the pool may not arrive: leases stop, and start again at news of a worker."""
         if model not in self._frozen:
@@ -135,8 +159,15 @@ class Fleet:
         joined = FleetWorker(registration, self._lease, heard_at=now, deadline=deadline)
         if known is not None and known.epoch == registration.epoch:
             joined = replace(
-                joined, load=known.load, card=known.card, problem=known.problem, doubt=known.doubt
+                joined,
+                load=known.load,
+                card=known.card,
+                problem=known.problem,
+                doubt=known.doubt,
+                place=known.place,
             )
+        else:
+            joined = replace(joined, place=self._place(registration, None))
         return joined if event.load is None else _loaded(joined, event.load, event.synced)
 
     def _heard(self, known: FleetWorker, event: Event) -> FleetWorker:
@@ -145,10 +176,18 @@ class Fleet:
             # NOTE: no sign of life, so the lease runs on; it starts now if Redis had stopped it.
             deadline = now + self._lease if known.deadline is None else known.deadline
             return replace(known, state=SyncState.DETACHED, deadline=deadline)
-        heard = replace(known, heard_at=now, deadline=now + self._lease)
+        place = known.place
+        if place is not None and self._roster is not None:
+            place = self._roster.heard(known.id, known.address, place, now)
+        heard = replace(known, heard_at=now, deadline=now + self._lease, place=place)
         if isinstance(event, Loaded):
             return _loaded(heard, event.load, event.synced)
         return heard
+
+    def _place(self, registration: Registration, before: Place | None) -> Place | None:
+        if self._roster is None:
+            return None
+        return self._roster.place(registration.worker, registration.address, before, self._clock())
 
     def _update(self, registration: Registration, card: ModelCard | None, problem: str) -> None:
         known = self.get(registration.model, registration.worker)

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from gateway.fleet.channels import Channels
+from gateway.fleet.discovery.endpoints import Endpoint
 from gateway.fleet.fleet import Fleet
 from gateway.summary.pool import Pools
 
@@ -33,3 +35,10 @@ def drop_expired(fleet: Fleet, pools: Pools, channels: Channels) -> None:
         pools.get(model).take(departed)
         if worker is not None:
             channels.end_if_dead(worker.address)
+
+
+def list_pods(fleet: Fleet, channels: Channels, endpoints: Mapping[str, Endpoint]) -> None:
+    """Take which pods there are, by UID; who is in none any more and silent has its calls ended."""
+    for worker in fleet.list_pods(endpoints):
+        logger.warning("worker %s at %s: its pod is gone", worker.id, worker.address)
+        channels.end_if_dead(worker.address)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from radixgate.v1.sync_pb2 import Load
 from radixgate.v1.worker_pb2 import ModelCard
 
+from gateway.fleet.discovery.roster import Place
 from gateway.fleet.pressure import Pressure
 from gateway.fleet.trust import IN_SYNC, SILENCE_LIMIT, Belief, SyncState, Trust, believe, doubted
 from gateway.summary.events import Registration
@@ -36,6 +37,7 @@ class FleetWorker:
             Workers with equal cards share one, in which `worker` and `epoch` are blank.
         problem: why it cannot be used; empty when it can.
         doubt: what its record leaves of the belief in its summary; None when it has kept its word.
+        place: its pod; None while nobody lists pods.
     """
 
     registration: Registration
@@ -47,6 +49,7 @@ class FleetWorker:
     card: ModelCard | None = None
     problem: str = ""
     doubt: Belief | None = None
+    place: Place | None = None
 
     @cached_property
     def id(self) -> str:
@@ -77,6 +80,13 @@ class FleetWorker:
     def draining(self) -> bool:
         """Finishing what it has; takes nothing new."""
         return self.load is not None and self.load.draining
+
+    @cached_property
+    def closed(self) -> str:
+        """Why it is sent nothing new, though it may be well; empty when it is."""
+        if self.draining:
+            return "draining"
+        return self.place.listing.value if self.place is not None and self.place.closed else ""
 
     @cached_property
     def pressure(self) -> Pressure:

@@ -137,7 +137,7 @@ class Chooser:
                 return "failed"
             if worker.kv_tokens < prepared.kv_tokens:
                 return f"its KV memory of {worker.kv_tokens} tokens is too small for {tokens}"
-            return "draining" if worker.draining else worker.belief(now).reason
+            return worker.closed or worker.belief(now).reason
 
         reasons = "; ".join(f"{worker.id}: {why(worker)}" for worker in workers)
         return RefusedError(

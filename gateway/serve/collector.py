@@ -1,12 +1,15 @@
 """The gateway's state for Prometheus, read when asked for: workers, queues, mirrors, Redis."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.fleet.discovery.discovered import Discovered
+from gateway.fleet.discovery.roster import Listing, listing_of
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.trust import Trust
 from gateway.route.breaker import Breakers
@@ -41,8 +44,10 @@ class StateCollector(Collector):
         breakers: Breakers,
         outcomes: Outcomes,
         demands: Demands,
+        discovered: Discovered | None,
         clock: Callable[[], float],
     ) -> None:
+        self._discovered = discovered
         self._fleet = fleet
         self._pools = pools
         self._breakers = breakers
@@ -113,7 +118,7 @@ class StateCollector(Collector):
         for model, waiting in self._queues.waiting().items():
             queued.add_metric([model], waiting)
         pools = [redis, lag, boundaries, reservations, mismatches, audits, queued]
-        return [*pools, *self._scaling(), *self._workers()]
+        return [*pools, *self._scaling(), *self._workers(), *self._pods()]
 
     def _scaling(self) -> list[Metric]:
         """Of each pool; no value where nothing is known, so that nobody scales on it."""
@@ -163,3 +168,30 @@ class StateCollector(Collector):
             for trust in Trust:
                 trusts.add_metric([*labels, trust.name.lower()], float(trust is believed))
         return [trusts, circuits, kept, fates]
+
+    def _pods(self) -> list[Metric]:
+        """Of what Kubernetes lists; without samples when it is not asked."""
+        endpoints = GaugeMetricFamily(
+            PREFIX + "discovery_endpoints",
+            "Pods that Kubernetes lists, and workers that it lists no more or never has",
+            labels=["state"],
+        )
+        age = GaugeMetricFamily(
+            PREFIX + "discovery_age_seconds", "Since the API server confirmed which pods there are"
+        )
+        relists = CounterMetricFamily(
+            PREFIX + "discovery_relists",
+            "Times that the pods were listed, by why",
+            labels=["reason"],
+        )
+        found = self._discovered
+        if found is not None:
+            states = Counter(map(listing_of, found.endpoints.values()))
+            places = [worker.place.listing for worker in self._fleet if worker.place is not None]
+            states.update(each for each in places if each in {Listing.UNLISTED, Listing.GONE})
+            for listing in Listing:
+                endpoints.add_metric([listing.name.lower()], states[listing])
+            age.add_metric([], found.age())
+            for reason, count in found.relists.items():
+                relists.add_metric([reason.value], count)
+        return [endpoints, age, relists]

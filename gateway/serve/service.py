@@ -33,6 +33,7 @@ from radixgate.v1.gateway_pb2 import (
 from radixgate.v1.generate_pb2 import GenerateRequest, Pinned
 from radixgate.v1.worker_pb2 import ModelCard
 
+from gateway.fleet.discovery.discovered import Discovered
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker
 from gateway.serve import views
@@ -56,8 +57,8 @@ Asked: TypeAlias = GenerateRequest | ChatRequest
 class GatewayService:
     """Args: `pools`, `fleet` and `models`, what there is; `preparer`, `queues`, `chooser` and
     `dispatcher`, which serve requests; `lookaside`, for those whose clients call the worker
-    themselves; `pins`, which keeps prompts; `calls`, those under way; `metrics`; the fleet's
-    `clock`.
+    themselves; `pins`, which keeps prompts; `calls`, those under way; `metrics`; what is
+    `discovered`, if anything is to be; the fleet's `clock`.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class GatewayService:
         pins: Pins,
         calls: Calls,
         metrics: Metrics,
+        discovered: Discovered | None,
         clock: Callable[[], float],
     ) -> None:
         self._pools = pools
@@ -87,6 +89,7 @@ class GatewayService:
         self._pins = pins
         self._answering = Answering(calls, metrics).answer
         self._metrics = metrics
+        self._discovered = discovered
         self._clock = clock
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -190,14 +193,16 @@ class GatewayService:
         """All workers, or those of one model."""
         async with self._answering("ListWorkers", context):
             now, model = self._clock(), self._models.meant(request.model)
+            workers = [
+                views.worker_info(worker, self._summary(worker), self._chooser.circuit(worker), now)
+                for worker in self._fleet
+                if model in ("", worker.registration.model)
+            ]
+            if not model:
+                workers += map(views.pod_info, self._fleet.unreported())
+            found = self._discovered
             return ListWorkersResponse(
-                workers=[
-                    views.worker_info(
-                        worker, self._summary(worker), self._chooser.circuit(worker), now
-                    )
-                    for worker in self._fleet
-                    if model in ("", worker.registration.model)
-                ]
+                workers=workers, discovery=views.discovery_info(found) if found else None
             )
 
     async def list_models(self, _: ListModelsRequest, context: Context) -> ListModelsResponse:

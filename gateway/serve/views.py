@@ -9,6 +9,9 @@ from radixgate.v1.gateway_pb2 import Candidate, ModelInfo, WorkerInfo
 from radixgate.v1.sync_pb2 import Digest
 from radixgate.v1.worker_pb2 import ModelCard
 
+from gateway.fleet.discovery.discovered import Discovered
+from gateway.fleet.discovery.endpoints import Endpoint
+from gateway.fleet.discovery.roster import Listing, listing_of
 from gateway.fleet.trust import Trust
 from gateway.fleet.worker import FleetWorker
 from gateway.route.router import Estimate, Prompt
@@ -18,6 +21,13 @@ TRUST: Final = {
     Trust.LIVE: gateway_pb2.TRUST_LIVE,
     Trust.SUSPECT: gateway_pb2.TRUST_SUSPECT,
     Trust.LOST: gateway_pb2.TRUST_LOST,
+}
+LISTING: Final = {
+    Listing.UNLISTED: gateway_pb2.LISTING_UNLISTED,
+    Listing.READY: gateway_pb2.LISTING_READY,
+    Listing.NOT_READY: gateway_pb2.LISTING_NOT_READY,
+    Listing.TERMINATING: gateway_pb2.LISTING_TERMINATING,
+    Listing.GONE: gateway_pb2.LISTING_GONE,
 }
 
 
@@ -82,7 +92,8 @@ def worker_info(worker: FleetWorker, summary: SetDigest, circuit: str, now: floa
     """One worker: `summary` of it in the mirror; `circuit`, why it is left alone; `now` on the
     fleet's clock.
     """
-    belief = worker.belief(now)
+    belief, place = worker.belief(now), worker.place
+    pod = place.endpoint if place is not None else None
     return WorkerInfo(
         worker=worker.id,
         epoch=worker.epoch,
@@ -94,6 +105,29 @@ def worker_info(worker: FleetWorker, summary: SetDigest, circuit: str, now: floa
         heard_seconds_ago=now - worker.heard_at,
         load=worker.load,
         circuit=circuit,
+        listing=LISTING[place.listing] if place is not None else gateway_pb2.LISTING_UNSPECIFIED,
+        pod=pod.name if pod is not None else "",
+    )
+
+
+def pod_info(pod: Endpoint) -> WorkerInfo:
+    """A pod that is listed, though no worker there has ever reported."""
+    address = min(pod.addresses, default="")
+    missing = "no worker there has reported" if address else "it has no address yet"
+    listing = listing_of(pod)
+    return WorkerInfo(
+        address=address,
+        trust=gateway_pb2.TRUST_LOST,
+        trust_reason=f"{listing.value}; {missing}",
+        listing=LISTING[listing],
+        pod=pod.name,
+    )
+
+
+def discovery_info(found: Discovered) -> gateway_pb2.Discovery:
+    """By what pods are found, and how fresh that is."""
+    return gateway_pb2.Discovery(
+        selector=found.selector, confirmed_seconds_ago=found.age(), problem=found.problem
     )
 
 

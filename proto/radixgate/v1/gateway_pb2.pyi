@@ -75,6 +75,40 @@ TRUST_LOST: Trust.ValueType  # 3
 """Not a candidate."""
 Global___Trust: _TypeAlias = Trust  # noqa: Y015
 
+class _Listing:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ListingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Listing.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LISTING_UNSPECIFIED: _Listing.ValueType  # 0
+    """This gateway asks nobody."""
+    LISTING_UNLISTED: _Listing.ValueType  # 1
+    """No pod was ever listed at the worker's address: it is used as its own reports say."""
+    LISTING_READY: _Listing.ValueType  # 2
+    LISTING_NOT_READY: _Listing.ValueType  # 3
+    """Used all the same when it reports, since that is newer."""
+    LISTING_TERMINATING: _Listing.ValueType  # 4
+    """Finishes what it has; takes nothing new."""
+    LISTING_GONE: _Listing.ValueType  # 5
+    """It was listed, and is not any more: takes nothing new."""
+
+class Listing(_Listing, metaclass=_ListingEnumTypeWrapper):
+    """Whether Kubernetes lists the worker's pod, at a gateway that asks it."""
+
+LISTING_UNSPECIFIED: Listing.ValueType  # 0
+"""This gateway asks nobody."""
+LISTING_UNLISTED: Listing.ValueType  # 1
+"""No pod was ever listed at the worker's address: it is used as its own reports say."""
+LISTING_READY: Listing.ValueType  # 2
+LISTING_NOT_READY: Listing.ValueType  # 3
+"""Used all the same when it reports, since that is newer."""
+LISTING_TERMINATING: Listing.ValueType  # 4
+"""Finishes what it has; takes nothing new."""
+LISTING_GONE: Listing.ValueType  # 5
+"""It was listed, and is not any more: takes nothing new."""
+Global___Listing: _TypeAlias = Listing  # noqa: Y015
+
 @_typing.final
 class ChatMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -455,6 +489,8 @@ Global___ListWorkersRequest: _TypeAlias = ListWorkersRequest  # noqa: Y015
 
 @_typing.final
 class WorkerInfo(_message.Message):
+    """A worker that reports, or, with epoch 0 and no model, a pod that is listed and does not."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKER_FIELD_NUMBER: _builtins.int
@@ -467,6 +503,8 @@ class WorkerInfo(_message.Message):
     HEARD_SECONDS_AGO_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     CIRCUIT_FIELD_NUMBER: _builtins.int
+    LISTING_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     epoch: _builtins.int
     address: _builtins.str
@@ -476,6 +514,9 @@ class WorkerInfo(_message.Message):
     heard_seconds_ago: _builtins.float
     circuit: _builtins.str
     """As in Candidate."""
+    listing: Global___Listing.ValueType
+    pod: _builtins.str
+    """Name of its pod, as it was listed last."""
     @_builtins.property
     def summary(self) -> _sync_pb2.Digest:
         """Of the gateway's mirror of the worker's summary."""
@@ -495,10 +536,12 @@ class WorkerInfo(_message.Message):
         heard_seconds_ago: _builtins.float = ...,
         load: _sync_pb2.Load | None = ...,
         circuit: _builtins.str = ...,
+        listing: Global___Listing.ValueType = ...,
+        pod: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "circuit", b"circuit", "epoch", b"epoch", "heard_seconds_ago", b"heard_seconds_ago", "load", b"load", "model", b"model", "summary", b"summary", "trust", b"trust", "trust_reason", b"trust_reason", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "circuit", b"circuit", "epoch", b"epoch", "heard_seconds_ago", b"heard_seconds_ago", "listing", b"listing", "load", b"load", "model", b"model", "pod", b"pod", "summary", b"summary", "trust", b"trust", "trust_reason", b"trust_reason", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -509,20 +552,54 @@ class ListWorkersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKERS_FIELD_NUMBER: _builtins.int
+    DISCOVERY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkerInfo]: ...
+    @_builtins.property
+    def discovery(self) -> Global___Discovery:
+        """Absent when this gateway asks no Kubernetes for pods."""
+
     def __init__(
         self,
         *,
         workers: _abc.Iterable[Global___WorkerInfo] | None = ...,
+        discovery: Global___Discovery | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["discovery", b"discovery"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["discovery", b"discovery", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListWorkersResponse: _TypeAlias = ListWorkersResponse  # noqa: Y015
+
+@_typing.final
+class Discovery(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SELECTOR_FIELD_NUMBER: _builtins.int
+    CONFIRMED_SECONDS_AGO_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    selector: _builtins.str
+    """Of the labels of the EndpointSlices that name the pods."""
+    confirmed_seconds_ago: _builtins.float
+    """How old it may be, what is listed."""
+    problem: _builtins.str
+    """Why it cannot be followed now; empty when it can."""
+    def __init__(
+        self,
+        *,
+        selector: _builtins.str = ...,
+        confirmed_seconds_ago: _builtins.float = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed_seconds_ago", b"confirmed_seconds_ago", "problem", b"problem", "selector", b"selector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Discovery: _TypeAlias = Discovery  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):
