@@ -98,8 +98,11 @@ async def echo(
 class ScriptedWorker(WorkerServicer):
     """Serves gRPC, and reports to a gateway what the test says that it holds."""
 
-    def __init__(self, name: str, card: ModelCard, script: Script = echo) -> None:
+    def __init__(
+        self, name: str, card: ModelCard, script: Script = echo, host: str = "127.0.0.1"
+    ) -> None:
         self.name = name
+        self.host = host
         self.card = ModelCard()
         self.card.CopyFrom(card)
         self.card.worker = name
@@ -158,7 +161,7 @@ class ScriptedWorker(WorkerServicer):
         async with AsyncExitStack() as stack:
             server = grpc.aio.server()
             self.add_to(server)
-            self.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            self.address = f"{self.host}:{server.add_insecure_port(f'{self.host}:0')}"
             await server.start()
             stack.push_async_callback(server.stop, None)
             if gateway is not None:

@@ -40,7 +40,7 @@ class Timing(NamedTuple):
     """Seconds, so that a pod that went is known to be gone within a period.
 
     Args:
-        watch: the server ends a watch after so long, and a part of that more by chance.
+        watch: the server ends a watch after so long, of which a third is left to chance.
         spare: the client ends it so much later, should the server not have.
         answer: for a list; twice as long after each failure, up to the period.
         settle: for a pod to appear in another slice than before.
@@ -56,15 +56,21 @@ class Timing(NamedTuple):
 
     @classmethod
     def within(cls, period: float) -> "Timing":
-        """At worst: watch and its chance, 0.5 of `period`, spare, answer, settle: 0.9 of it."""
+        """A lost event is found by the next list: after watch, spare, answer and settle at worst,
+        together less than `period`, which is 3 or more.
+        """
         return cls(
-            watch=0.4 * period,
-            spare=0.1 * period,
+            watch=0.6 * period,
+            spare=max(0.5, 0.1 * period),
             answer=0.2 * period,
             settle=0.1 * period,
             retry=0.02 * period,
             longest=0.5 * period,
         )
+
+    def watch_seconds(self, chance: float) -> int:
+        """How long the next watch shall last; `chance`, in [0, 1), keeps gateways apart."""
+        return int(self.watch * (2 + chance) / 3)
 
 
 class _End(NamedTuple):
@@ -122,7 +128,7 @@ class Discovery:
                     await client.close()  # type: ignore[no-untyped-call]
                     client = self._cluster.client()
                 self._say(end)
-                lasted = self._clock() - began >= self._timing.watch / 2
+                lasted = self._clock() - began >= self._timing.watch / 3
                 well = lasted and not end.problem
                 self._failures = 0 if well else min(self._failures + 1, MOST_DOUBLINGS)
                 await asyncio.sleep(self._pause())
@@ -139,8 +145,8 @@ class Discovery:
             async with asyncio.timeout(min(self._period, math.ldexp(timing.answer, failures))):
                 version = await self._list(slices)
             stage = "watch"
-            seconds = max(1, round(timing.watch + 0.1 * self._period * self._chance()))
-            async with asyncio.timeout(seconds + max(0.5, timing.spare)):
+            seconds = timing.watch_seconds(self._chance())
+            async with asyncio.timeout(seconds + timing.spare):
                 began = self._clock()
                 await self._watch(slices, version, seconds)
             in_time = self._clock() - began >= 0.9 * seconds
