@@ -34,6 +34,7 @@ from tests.discovery.slices import Pod
 from tests.gateway.conftest import valkey  # noqa: F401
 from tests.gateway.doubles import ScriptedWorker, make_card
 from tests.gateway.harness import Client, events, serving, until
+from tests.kube.errors import ApiError as KubeError
 from tests.summary.valkey import Valkey
 
 pytestmark = pytest.mark.slow
@@ -272,10 +273,6 @@ async def replaced_elsewhere(cluster: SliceCluster, a: Member, b: Member) -> Non
     cluster.put("s", [Pod("another", "a", "127.0.0.99", ready=False), b.pod])
 
 
-async def replaced_at_its_address(cluster: SliceCluster, a: Member, b: Member) -> None:
-    cluster.put("s", [Pod("another", "a", "127.0.0.11", ready=False), b.pod])
-
-
 FAULTS = [
     relabelled,
     deleted_unseen,
@@ -325,3 +322,178 @@ async def _load(here: Town) -> None:
     while True:
         await here.send(1)
         await asyncio.sleep(0.01)
+
+
+async def test_a_pod_is_replaced_under_its_name_and_at_its_address(
+    cluster: SliceCluster,
+    valkey: Valkey,  # noqa: F811
+) -> None:
+    async with town(cluster, valkey) as here:
+        old, b = await here.enter("a", "127.0.0.11"), await here.enter("b", "127.0.0.12")
+        cluster.put("s", [old.pod, b.pod])
+        await here.is_listed("a", LISTING_READY)
+        await here.is_listed("b", LISTING_READY)
+        loading = asyncio.create_task(_load(here))
+        await old.worker.stop()
+        cluster.put("s", [b.pod])
+        new = old.pod._replace(uid="another", ready=False)
+        cluster.put("s", [new, b.pod])
+        young = await here.enter("a", "127.0.0.11")
+        cluster.put("s", [new._replace(ready=True), b.pod])
+        await here.is_listed("a", LISTING_READY)
+        await until(lambda: _live(here, "a", "b"))
+        last = len(old.asked)
+        assert await here.send() == {"a", "b"}
+        assert young.asked
+        assert len(old.asked) == last
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        assert loading.cancelled(), "no request failed"
+
+
+SLACK = 1.5
+"""Seconds more than a period that a busy machine may take to let all of this have its turn."""
+
+
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))]
+)
+async def test_whatever_happens_the_pods_that_there_are_serve(
+    cluster: SliceCluster,
+    valkey: Valkey,  # noqa: F811
+    seed: int,
+) -> None:
+    """Pods come, go and move between slices while watches break and the API server restarts.
+
+    No request fails, none reaches a pod a period after it went, and none that is there is left out
+    for longer than that. While the API server is away the period has not begun.
+    """
+    chance = random.Random(seed)
+    async with town(cluster, valkey) as here:
+        storm = Storm(here, chance)
+        for _ in range(3):
+            await storm.add()
+        await until(lambda: _live(here, *(each.pod.name for each in storm.present)))
+        tasks = [asyncio.create_task(_load(here)), asyncio.create_task(storm.watch())]
+        for _ in range(30):
+            await chance.choice(storm.doings)()
+            await asyncio.sleep(chance.random() / 2)
+        await storm.everyone_serves()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(task.cancelled() for task in tasks), tasks
+        for member, went in storm.gone.items():
+            known = went if went > storm.back_at else storm.back_at
+            late = [at - went for at in here.members[member].asked if at > known + PERIOD + SLACK]
+            assert not late, f"{member} was sent requests so long after it went"
+
+
+class Storm:
+    """What happens, and what has to be true all the time."""
+
+    def __init__(self, here: Town, chance: random.Random) -> None:
+        self.here = here
+        self.chance = chance
+        self.slices: dict[str, list[Pod]] = {"s": [], "t": []}
+        self.gone: dict[int, float] = {}
+        self.back_at = 0.0
+        self.doings: list[Callable[[], Awaitable[None]]] = [
+            self.add, self.remove, self.replace, self.move, self.move, self.drop, self.drop,
+            self.expire, self.freeze, self.restart,
+        ]  # fmt: skip
+
+    @property
+    def present(self) -> list[Member]:
+        return [each for at, each in enumerate(self.here.members) if at not in self.gone]
+
+    async def add(self) -> None:
+        if len(self.present) < 5:
+            at = len(self.here.members)
+            member = await self.here.enter(f"pod-{at}", f"127.0.1.{at + 1}")
+            self._put(self.chance.choice("st"), [member.pod], [])
+
+    async def remove(self) -> None:
+        """The worker goes on as if nothing had happened; its pod was listed, as far as is known."""
+        member = self.chance.choice(self.present)
+        info = await self.here.info(member.pod.name)
+        if len(self.present) > 2 and info is not None and info.listing == LISTING_READY:
+            self._remove(member)
+
+    async def replace(self) -> None:
+        """The same name and the same address, another UID."""
+        if len(self.present) > 2:
+            old = self.chance.choice(self.present)
+            await old.worker.stop()
+            self._remove(old)
+            new = await self.here.enter(old.pod.name, old.pod.address)
+            new.pod = new.pod._replace(uid=f"{old.pod.uid}, again")
+            self._put(self.chance.choice("st"), [new.pod], [])
+
+    async def move(self) -> None:
+        member = self.chance.choice(self.present)
+        source, target = ("s", "t") if member.pod in self.slices["s"] else ("t", "s")
+        if self.chance.random() < 0.5:
+            self._put(target, [member.pod], [])
+            self._put(source, [], [member.pod])
+        else:
+            self._put(source, [], [member.pod])
+            self._put(target, [member.pod], [])
+
+    async def drop(self) -> None:
+        self.here.cluster.server.drop_next(self.chance.choice(["ADDED", "MODIFIED", "DELETED"]))
+
+    async def expire(self) -> None:
+        self.here.cluster.server.expire()
+
+    async def freeze(self) -> None:
+        self.here.cluster.server.freeze()
+
+    async def restart(self) -> None:
+        await self.here.cluster.server.stop()
+        await self.remove()
+        await asyncio.sleep(self.chance.random() * PERIOD)
+        await self.here.cluster.server.start()
+        self.back_at = time.monotonic()
+
+    async def watch(self) -> None:
+        """Nobody that is there is left out for long."""
+        left_out: dict[str, float] = {}
+        while True:
+            now = time.monotonic()
+            answer = await self.here.client.gateway.ListWorkers(ListWorkersRequest())
+            gone = {one.worker for one in answer.workers if one.listing == LISTING_GONE}
+            missing = {each.pod.name for each in self.present} & gone
+            left_out = {name: left_out.get(name, now) for name in missing}
+            for name, since in left_out.items():
+                known = max(since, self.back_at)
+                assert now < known + PERIOD + SLACK, f"{name} is there and was forgotten"
+            await asyncio.sleep(0.05)
+
+    async def everyone_serves(self) -> None:
+        names = {each.pod.name for each in self.present}
+        answered: set[str] = set()
+
+        async def so() -> bool:
+            nonlocal answered
+            answered = await self.here.send(20)
+            return answered == names
+
+        try:
+            await until(so)
+        except TimeoutError as error:
+            raise AssertionError(f"{names} are there, {answered} answered") from error
+
+    def _remove(self, member: Member) -> None:
+        self.gone[self.here.members.index(member)] = time.monotonic()
+        for name, pods in self.slices.items():
+            if member.pod in pods:
+                self._put(name, [], [member.pod])
+
+    def _put(self, name: str, more: list[Pod], less: list[Pod]) -> None:
+        self.slices[name] = [pod for pod in self.slices[name] + more if pod not in less]
+        if self.slices[name] or self.chance.random() < 0.5:
+            self.here.cluster.put(name, self.slices[name])
+        else:
+            with suppress(KubeError):
+                self.here.cluster.drop(name)
