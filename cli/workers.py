@@ -43,7 +43,7 @@ def workers(
         answers.print(_LEGEND, style="dim")
     else:
         notes.print(f"the gateway at {gateway} has no workers")
-    if not found:
+    if not any(worker.worker for worker in found):
         raise typer.Exit(ExitCode.UNAVAILABLE)
 
 

@@ -129,7 +129,7 @@ class CostWriter:
                     response.release()
         except ApiError as error:
             if error.status not in ANOTHER:
-                needed = advice(error, pod.namespace, "pods", "get, patch")
+                needed = advice(error, pod.namespace, "pods", "patch")
                 return f"pod {pod.name}: {error}{needed}"
             logger.info("pod %s of UID %s is gone: %s", pod.name, pod.uid, error)
         except (ClientError, OSError, TimeoutError) as error:

@@ -4,6 +4,13 @@ import json
 
 import grpc
 import pytest
+from radixgate.v1.gateway_pb2 import (
+    LISTING_NOT_READY,
+    LISTING_READY,
+    LISTING_UNLISTED,
+    TRUST_LOST,
+    WorkerInfo,
+)
 from radixgate.v1.generate_pb2 import GenerateResponse, Scope, Started
 
 from tests.cli.conftest import Run
@@ -112,6 +119,34 @@ def test_workers(ask: Run) -> None:
     assert result.exit_code == 0
     assert "█▒▒▒▒▒░░░░  60%" in result.stdout
     assert json.loads(ask("workers", "--json").stdout)[0]["load"]["total_blocks"] == 100
+
+
+def test_workers_whose_pods_are_listed(ask: Run, gateway: GatewayDouble) -> None:
+    assert "pod" not in ask("workers").stdout
+    ready = WorkerInfo(worker="a-1", epoch=1, model="m", listing=LISTING_READY, pod="a-1")
+    named = WorkerInfo(worker="b", epoch=1, model="m", listing=LISTING_NOT_READY, pod="b-7")
+    unlisted = WorkerInfo(worker="c", epoch=1, model="m", listing=LISTING_UNLISTED)
+    silent = WorkerInfo(
+        address="10.0.0.4",
+        trust=TRUST_LOST,
+        trust_reason="no worker there has reported",
+        listing=LISTING_READY,
+        pod="d-9",
+    )
+    gateway.listed = [ready, named, unlisted, silent]
+    result = ask("workers")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert "pods without a worker that reports" in lines[0]
+    assert "lost: no worker there has reported" in result.stdout
+    shown = {line.split()[0]: line for line in lines if line.strip()}
+    assert "d-9 ready" in shown["10.0.0.4"]
+    assert "a-1 ready" not in shown["a-1"].removeprefix("a-1"), "its name is there already"
+    assert "ready" in shown["a-1"]
+    assert "b-7 not ready" in shown["b"]
+    assert "unlisted" in shown["c"]
+    gateway.listed = [silent]
+    assert ask("workers").exit_code == 3, "a pod is no worker"
 
 
 def test_no_workers_is_unavailable(ask: Run, gateway: GatewayDouble) -> None:

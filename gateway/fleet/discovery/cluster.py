@@ -47,9 +47,9 @@ class Cluster:
         Raises:
             ClusterError: there is none, or no namespace is known.
         """
-        configuration = Configuration()
+        configuration, path = Configuration(), os.environ.get("KUBECONFIG")
         try:
-            if path := os.environ.get("KUBECONFIG"):
+            if path:
                 await load_kube_config(  # type: ignore[no-untyped-call]
                     path, client_configuration=configuration, persist_config=False
                 )
@@ -59,9 +59,10 @@ class Cluster:
                 load_incluster_config(configuration)  # type: ignore[no-untyped-call]
                 fallback = NAMESPACE_FILE.read_text().strip()
         except (ConfigException, OSError) as error:
+            where = f"KUBECONFIG={path}" if path else "no KUBECONFIG, and in no pod"
             raise ClusterError(
-                f"--discover needs a Kubernetes cluster: {error}. Run in a pod with the token of a"
-                " service account mounted, or set KUBECONFIG to a file"
+                f"--discover needs a Kubernetes cluster, but {where}: {error}. Run in a pod with the"
+                " token of a service account mounted, or set KUBECONFIG to a file"
             ) from error
         return cls(namespace or os.environ.get("POD_NAMESPACE") or fallback, configuration)
 

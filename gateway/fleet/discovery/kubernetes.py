@@ -154,7 +154,7 @@ class Discovery:
         except TimeoutError:
             return _End(Relist.SILENT, f"the API server does not answer a {stage} in time")
         except ApiError as error:
-            needed = advice(error, self._cluster.namespace, RESOURCE, "get, list, watch")
+            needed = advice(error, self._cluster.namespace, RESOURCE, "list, watch")
             problem = f"cannot {stage} EndpointSlices: {error}{needed}"
             return _End(STATUS.get(error.status, Relist.FAILED), problem)
         except (ClientError, OSError, ConfigException) as error:
