@@ -26,6 +26,8 @@ class Held:
 class SlowCache:
     """Each cached prefix of whole blocks is a key of `left`: the tick when it was last in use.
 
+    Of `hits` as well: the ticks at which a request found it.
+
     Each seed is a tenant; what is guaranteed and the maxima are in blocks, of all blocks and of the
     `pin_limit` that pins may hold. `policy` is "lru" or "cost".
     """
@@ -40,7 +42,7 @@ class SlowCache:
     waiting_limit: int
     policy: str
     left: dict[Prefix, int] = field(default_factory=dict)
-    hits: dict[Prefix, int] = field(default_factory=dict)
+    hits: dict[Prefix, list[int]] = field(default_factory=dict)
     running: list[Sequence] = field(default_factory=list)
     pins: dict[Prefix, Held] = field(default_factory=dict)
     waiting: dict[int, Held] = field(default_factory=dict)
@@ -102,7 +104,7 @@ class SlowCache:
         others = sum(blocks for other, blocks in self.guaranteed.items() if other != seed)
         return min(self.maximum[seed], self.num_blocks - others)
 
-    def open(self, seed: int, ids: list[int], length: int) -> Sequence | None:
+    def open(self, seed: int, ids: list[int], length: int, *, hit: bool) -> Sequence | None:
         sequence = Sequence(seed, ids, self.matched(seed, ids), 0)
         alone = not self.running
         self.running.append(sequence)
@@ -112,8 +114,8 @@ class SlowCache:
                 self.running.pop()
                 return None
         self.waiting.pop(id(ids), None)
-        for prefix in self.prefixes(seed, ids, sequence.shared):
-            self.hits[prefix] += 1
+        for prefix in self.prefixes(seed, ids, sequence.shared) if hit else ():
+            self.hits[prefix].append(self.tick)
         self.take(sequence, length)
         return sequence
 
@@ -183,6 +185,9 @@ class SlowCache:
         likelihood = (2 if self.hits[leaf] else 1) / (self.tick - self.left[leaf] + 1)
         return (1 + length / 16) ** 0.25 * likelihood
 
+    def heat(self, prefix: Prefix) -> float:
+        return sum(0.5 ** ((self.tick - tick) / 512) for tick in self.hits[prefix])
+
     def drop(self, prefix: Prefix) -> None:
         del self.left[prefix], self.hits[prefix]
 
@@ -190,7 +195,7 @@ class SlowCache:
         full = stored // self.block_size
         for blocks in range(sequence.shared + 1, full + 1):
             self.left.setdefault(self.prefix(sequence.seed, sequence.ids, blocks), 0)
-            self.hits.setdefault(self.prefix(sequence.seed, sequence.ids, blocks), 0)
+            self.hits.setdefault(self.prefix(sequence.seed, sequence.ids, blocks), [])
         sequence.private -= full - sequence.shared
         sequence.shared = full
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from radixgate.namespace import NamespaceSeed
-from radixgate.prefix import PrefixHash, pack_tokens, prefix_hash
+from radixgate.prefix import PrefixHash, pack_tokens, prefix_hash, unpack_tokens
 
 from tests.kv.slow_cache import Prefix, Sequence, SlowCache
 from worker.kv.events import KvEvents, Reason
@@ -97,11 +97,15 @@ class ManagerMachine(RuleBasedStateMachine):
     def slot(self, kv: SequenceKV, position: int) -> int:
         return kv.blocks[position // BLOCK] * BLOCK + position % BLOCK
 
-    @rule(seed=st.integers(1, 2), ids=st.lists(st.integers(0, 1), min_size=1, max_size=17))
-    def open(self, seed: int, ids: list[int]) -> None:
-        self.admit(tokens_of(seed, ids), seed, ids)
+    @rule(
+        seed=st.integers(1, 2),
+        ids=st.lists(st.integers(0, 1), min_size=1, max_size=17),
+        hit=st.booleans(),
+    )
+    def open(self, seed: int, ids: list[int], hit: bool) -> None:
+        self.admit(tokens_of(seed, ids), seed, ids, hit=hit)
 
-    def admit(self, tokens: Tokens, seed: int, ids: list[int]) -> bool:
+    def admit(self, tokens: Tokens, seed: int, ids: list[int], *, hit: bool = True) -> bool:
         final, most = len(ids) + MORE, self.slow.capacity(seed) * BLOCK
         if final > most:
             with pytest.raises(ValueError, match=f"up to {final} tokens .* holds {most}"):
@@ -110,8 +114,8 @@ class ManagerMachine(RuleBasedStateMachine):
         matched = self.slow.matched(seed, ids)
         assert self.manager.cached_prefix(tokens) == matched * BLOCK
         diverges = self.slow.diverges(seed, ids)
-        slow = self.slow.open(seed, ids, len(ids) + 1)
-        kv = self.manager.open(tokens, final)
+        slow = self.slow.open(seed, ids, len(ids) + 1, hit=hit)
+        kv = self.manager.open(tokens, final, hit=hit)
         assert (kv is None) == (slow is None)
         if kv and slow:
             assert kv.cached == kv.stored == matched * BLOCK
@@ -243,6 +247,24 @@ class ManagerMachine(RuleBasedStateMachine):
         assert stats.allocated_tokens == (BLOCKS - self.slow.free()) * BLOCK
         private = [one.kv.stored - one.slow.shared * BLOCK for one in self.running]
         assert stats.used_tokens == len(self.slow.left) * BLOCK + sum(private)
+
+    @rule(most=st.integers(0, BLOCK * BLOCKS))
+    def list_the_hottest(self, most: int) -> None:
+        """Block by block: of each prefix its heat, none before a shorter one, none hotter later."""
+        listed: list[Prefix] = []
+        whole: list[Prefix] = []
+        for seed, heat, extends, edge in self.manager.hottest(most):
+            before = whole[extends - 1] if extends else (seed, ())
+            assert before[0] == seed
+            ids = before[1] + tuple(unpack_tokens(edge))
+            ends = range(len(before[1]) + BLOCK, len(ids) + 1, BLOCK)
+            listed += [(seed, ids[:end]) for end in ends]
+            whole.append((seed, ids))
+            assert heat == pytest.approx(self.slow.heat((seed, ids)))
+        heats = {prefix: self.slow.heat(prefix) for prefix in self.slow.left}
+        hot = sorted((heat for heat in heats.values() if heat), reverse=True)
+        assert len(set(listed)) == len(listed) == min(most // BLOCK, len(hot))
+        assert [heats[prefix] for prefix in listed] == pytest.approx(hot[: len(listed)])
 
     @invariant()
     def every_sequence_reads_its_own_prefix(self) -> None:

@@ -24,6 +24,7 @@ from worker.engine.sampler import Logits
 from worker.engine.scheduler import Chunk, Scheduler
 from worker.engine.sequence import Reuse, Sequence, Times
 from worker.engine.stats import EngineLoad, Rates
+from worker.kv.hottest import HotPrefix
 from worker.kv.manager import KVManager
 from worker.kv.tokens import Tokens
 
@@ -127,6 +128,14 @@ class EngineCore:
         """Give up the pin of `tokens`; whether there was one."""
         self._manager.expire(self._clock())
         return self._manager.unpin(tokens)
+
+    def cached(self, request: Request) -> int:
+        """Tokens of its prompt that are cached, whole blocks."""
+        return self._manager.cached_prefix(self.tokens(request))
+
+    def hottest(self, most_tokens: int) -> list[HotPrefix]:
+        """As `KVManager.hottest`."""
+        return self._manager.hottest(most_tokens)
 
     def tokens(self, request: Request) -> Tokens:
         """The prompt of `request`."""

@@ -138,7 +138,9 @@ class Scheduler:
             self._look_up(sequence)
             if not plan.offer(sequence):
                 break
-            sequence.kv = self._manager.open(sequence.tokens, sequence.request.final_length)
+            sequence.kv = self._manager.open(
+                sequence.tokens, sequence.request.final_length, hit=sequence.counts
+            )
             if sequence.kv is None:
                 if self._turn_of_oldest:
                     break

@@ -73,6 +73,11 @@ class Sequence:
         return -self.request.priority, self.order
 
     @property
+    def counts(self) -> bool:
+        """Whether what it finds cached says that a client wants it: not after a preemption."""
+        return self.request.counted and self.reuse is None
+
+    @property
     def pending(self) -> int:
         """Tokens to compute before the next comes; at least 1, since the last gives the next."""
         stored = self.kv.stored if self.kv else self.cached_hint

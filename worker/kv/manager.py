@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from worker.kv.account import Account, Accounts
 from worker.kv.contents import Contents
 from worker.kv.events import KvEvents, Reason
+from worker.kv.hottest import HotPrefix
 from worker.kv.memory import DEFAULT_POLICY, MemoryPolicy
 from worker.kv.misses import Misses
 from worker.kv.node import Hold, Node
@@ -159,12 +160,22 @@ class KVManager:
         """Give up pins whose time has passed."""
         self._pins.expire(now)
 
-    def open(self, tokens: Tokens, final_length: int) -> SequenceKV | None:
+    def hottest(self, most_tokens: int) -> list[HotPrefix]:
+        """The cached prefixes that requests found most often lately, hottest first.
+
+        Whole blocks of `most_tokens` together at most, each token counted once.
+        """
+        return self._tree.hottest(most_tokens // self.block_size)
+
+    def open(
+        self, tokens: Tokens, final_length: int, *, hit: bool = True
+    ) -> SequenceKV | None:
         """Admit a sequence as a whole: hold its cached prefix, take blocks for the rest of it.
 
         Args:
             tokens: all it has now.
             final_length: tokens it may grow to.
+            hit: whether its cached prefix becomes hotter: a client wants it, for the first time.
 
         Returns:
             Its KV with blocks for all of `tokens` and one more, or None when it cannot get them
@@ -182,9 +193,9 @@ class KVManager:
             )
         assert len(tokens) <= final_length
         length = min(len(tokens) + 1, final_length)
-        kv = self._admit(tokens, length)
+        kv = self._admit(tokens, length, hit)
         while kv is None and not self._open and self._give_up_one():
-            kv = self._admit(tokens, length)
+            kv = self._admit(tokens, length, hit)
         return kv
 
     def grow(self, kv: SequenceKV, length: int) -> bool:
@@ -276,7 +287,7 @@ class KVManager:
             kv.stored - kv._node.end * self.block_size for kv in self._open if kv._node
         )
 
-    def _admit(self, tokens: Tokens, length: int) -> SequenceKV | None:
+    def _admit(self, tokens: Tokens, length: int, hit: bool) -> SequenceKV | None:
         """`open`, if that can be done while everything that is held stays."""
         match = self._tree.match(tokens)
         account = self._accounts.of(tokens.tenant)
@@ -287,7 +298,7 @@ class KVManager:
             return None
         cached = len(match.blocks) * self.block_size
         misses = self._misses(tokens, match)
-        node = self._tree.lock(tokens, match, Hold.RUNNING)
+        node = self._tree.lock(tokens, match, Hold.RUNNING, hit=hit)
         self._waiting.unprotect(tokens)
         blocks = array("q", match.blocks + self._take(wanted, account))
         kv = SequenceKV(blocks, cached, cached, misses, node)

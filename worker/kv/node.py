@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import PrefixHash
@@ -10,6 +10,9 @@ from radixgate.prefix import PrefixHash
 if TYPE_CHECKING:
     from worker.kv.account import Account
     from worker.kv.queue import LeafQueue
+
+HEAT_HALF_LIFE: Final = 512
+"""Sequences that end until a hit counts half."""
 
 
 class Hold(IntEnum):
@@ -32,7 +35,8 @@ class Node:
         children: by the packed tokens of their first block; `firsts` has these sorted.
         holds: for each `Hold`, how many hold this node or one below it.
         left: tick of the last unlock by a sequence, here or below.
-        hits: sequences that found it cached.
+        heat: requests that found it cached, each worth less with every sequence that ended since, as
+            of tick `heated`; 0 when none has.
         queue: where it waits to be evicted, as the entry number `entry`; None while it must stay.
     """
 
@@ -44,7 +48,8 @@ class Node:
         "entry",
         "firsts",
         "hashes",
-        "hits",
+        "heat",
+        "heated",
         "holds",
         "left",
         "parent",
@@ -75,7 +80,8 @@ class Node:
         self.firsts: list[bytes] = []
         self.holds = [0] * len(Hold)
         self.left = 0
-        self.hits = 0
+        self.heat = 0.0
+        self.heated = 0
         self.queue: LeafQueue | None = None
         self.entry = 0
 
@@ -93,6 +99,14 @@ class Node:
     def evictable(self) -> bool:
         """Whether its blocks may go now, from the last one on."""
         return self.parent is not None and not self.children and not any(self.holds)
+
+    def heat_at(self, tick: int) -> float:
+        """Its heat at a `tick` that is not before the last hit."""
+        return self.heat * 0.5 ** ((tick - self.heated) / HEAT_HALF_LIFE)
+
+    def hit(self, tick: int) -> None:
+        """A request found it cached."""
+        self.heat, self.heated = self.heat_at(tick) + 1, tick
 
     def path(self) -> "Iterator[Node]":
         """The node itself, then its ancestors up to the root."""

@@ -70,7 +70,7 @@ class CostAware:
     def class_of(self, leaf: Node) -> int:
         """By the power of two that its length reaches, and by whether it has come back."""
         length = (leaf.end * self._block_size // self.FIRST_LENGTH).bit_length()
-        return min(length, self._LENGTHS - 1) + self._LENGTHS * bool(leaf.hits)
+        return min(length, self._LENGTHS - 1) + self._LENGTHS * bool(leaf.heat)
 
     def worth(self, kind: int, age: int) -> float:
         """Cost times likelihood."""

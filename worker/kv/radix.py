@@ -15,6 +15,7 @@ from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import TOKEN_BYTES, PrefixHash
 
 from worker.kv.account import Account, Accounts
+from worker.kv.hottest import HotPrefix, hottest
 from worker.kv.node import Hold, Node
 from worker.kv.policy import Policy
 from worker.kv.tokens import Tokens
@@ -136,16 +137,19 @@ class RadixTree:
         common = max((_common(rest, first) for first in nearest), default=0)
         return (start * self._block_bytes + common) // TOKEN_BYTES
 
-    def lock(self, tokens: Tokens, match: Match, hold: Hold) -> Node:
-        """Hold the blocks of the match of `tokens`, just made, until `unlock` of the result."""
+    def lock(self, tokens: Tokens, match: Match, hold: Hold, *, hit: bool = False) -> Node:
+        """Hold the blocks of the match of `tokens`, just made, until `unlock` of the result.
+
+        `hit`: a request found them.
+        """
         node = match.node or self._roots.setdefault(
             tokens.seed, Node(tokens.seed, self._accounts.of(tokens.tenant))
         )
         if match.taken < len(node.blocks):
             node = self._split(node, match.taken)
         for held in node.path():
-            if hold is Hold.RUNNING:
-                held.hits += 1
+            if hit:
+                held.hit(self._tick)
             self._hold(held, hold)
         return node
 
@@ -185,7 +189,7 @@ class RadixTree:
             return Extension(node, held, [])
         stored = tokens.hashes[node.end // self._boundary_blocks : limit // self._boundary_blocks]
         edge = self._bytes(tokens, node.end, limit)
-        if node.parent and node.holds == [1, 0, 0] and not node.children and not node.hits:
+        if node.parent and node.holds == [1, 0, 0] and not node.children and not node.heat:
             # NOTE: only this sequence has had the leaf, so it grows in place: one node a sequence.
             self._count(node, -1)
             self.num_blocks -= len(node.blocks)
@@ -229,6 +233,10 @@ class RadixTree:
             self._trim(node, 0, gone)
         return gone
 
+    def hottest(self, most_blocks: int) -> list[HotPrefix]:
+        """What requests found most often lately; see `worker.kv.hottest`."""
+        return hottest(self._roots.values(), self._tick, most_blocks)
+
     def blocks(self) -> Iterator[int]:
         """The ids of all cached blocks."""
         for root in self._roots.values():
@@ -267,6 +275,7 @@ class RadixTree:
                 assert child.start == node.end
                 assert self._first(child.edge) == first
                 assert child.left <= node.left
+                assert child.heat_at(self._tick) <= node.heat_at(self._tick) + 1e-9
 
     def _descend(self, node: Node, tokens: Tokens, limit: int) -> tuple[Node, int] | None:
         """The child that goes on with `tokens` after `node`, and how many of its blocks agree.
@@ -303,7 +312,8 @@ class RadixTree:
             blocks=node.blocks[:taken],
             hashes=node.hashes[:boundaries],
         )
-        upper.holds, upper.left, upper.hits = node.holds.copy(), node.left, node.hits
+        upper.holds, upper.left = node.holds.copy(), node.left
+        upper.heat, upper.heated = node.heat, node.heated
         node.parent.children[self._first(upper.edge)] = upper
         node.parent, node.start, node.edge = upper, node.start + taken, node.edge[cut:]
         node.blocks, node.hashes = node.blocks[taken:], node.hashes[boundaries:]

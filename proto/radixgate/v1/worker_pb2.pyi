@@ -299,6 +299,103 @@ class Unpinned(_message.Message):
 Global___Unpinned: _TypeAlias = Unpinned  # noqa: Y015
 
 @_typing.final
+class WarmPrompt(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def prompt(self) -> _generate_pb2.GenerateRequest:
+        """Its prompt and scope count."""
+
+    def __init__(
+        self,
+        *,
+        prompt: _generate_pb2.GenerateRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WarmPrompt: _TypeAlias = WarmPrompt  # noqa: Y015
+
+@_typing.final
+class Warmed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPUTED_TOKENS_FIELD_NUMBER: _builtins.int
+    computed_tokens: _builtins.int
+    def __init__(
+        self,
+        *,
+        computed_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_tokens", b"computed_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Warmed: _TypeAlias = Warmed  # noqa: Y015
+
+@_typing.final
+class HottestRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    max_tokens: _builtins.int
+    """Of all prefixes together, each token once."""
+    def __init__(
+        self,
+        *,
+        max_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_tokens", b"max_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HottestRequest: _TypeAlias = HottestRequest  # noqa: Y015
+
+@_typing.final
+class HotPrefix(_message.Message):
+    """Whole blocks of tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    HITS_FIELD_NUMBER: _builtins.int
+    EXTENDS_FIELD_NUMBER: _builtins.int
+    PACKED_FIELD_NUMBER: _builtins.int
+    hits: _builtins.float
+    """Requests that found it, each half as much after every 512 requests of the worker since: about as
+    many will find it among its next 740, if it stays as popular.
+    """
+    extends: _builtins.int
+    """Which prefix of this stream, counted from 1, it begins with; 0: none."""
+    packed: _builtins.bytes
+    """Its tokens after that one, as little-endian uint32."""
+    @_builtins.property
+    def scope(self) -> _generate_pb2.Scope: ...
+    def __init__(
+        self,
+        *,
+        scope: _generate_pb2.Scope | None = ...,
+        hits: _builtins.float = ...,
+        extends: _builtins.int = ...,
+        packed: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["extends", b"extends", "hits", b"hits", "packed", b"packed", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HotPrefix: _TypeAlias = HotPrefix  # noqa: Y015
+
+@_typing.final
 class DrainRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -56,6 +56,16 @@ class WorkerStub:
                 request_serializer=radixgate_dot_v1_dot_worker__pb2.UnpinPrompt.SerializeToString,
                 response_deserializer=radixgate_dot_v1_dot_worker__pb2.Unpinned.FromString,
                 _registered_method=True)
+        self.Warm = channel.unary_unary(
+                '/radixgate.v1.Worker/Warm',
+                request_serializer=radixgate_dot_v1_dot_worker__pb2.WarmPrompt.SerializeToString,
+                response_deserializer=radixgate_dot_v1_dot_worker__pb2.Warmed.FromString,
+                _registered_method=True)
+        self.Hottest = channel.unary_stream(
+                '/radixgate.v1.Worker/Hottest',
+                request_serializer=radixgate_dot_v1_dot_worker__pb2.HottestRequest.SerializeToString,
+                response_deserializer=radixgate_dot_v1_dot_worker__pb2.HotPrefix.FromString,
+                _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/radixgate.v1.Worker/Drain',
                 request_serializer=radixgate_dot_v1_dot_worker__pb2.DrainRequest.SerializeToString,
@@ -99,6 +109,22 @@ class WorkerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Warm(self, request, context):
+        """Computes what is not cached of a prompt while there is nothing else to prefill. It stays cached like
+        what requests leave. For gateways: no client waits for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Hottest(self, request, context):
+        """The cached prefixes that requests found most often lately, hottest first; shorter ones come before
+        those that extend them. A worker that leaves answers too, so that others can have them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Drain(self, request, context):
         """Stops taking requests and answers when the last one has finished or the grace is over.
         """
@@ -135,6 +161,16 @@ def add_WorkerServicer_to_server(servicer, server):
                     servicer.Unpin,
                     request_deserializer=radixgate_dot_v1_dot_worker__pb2.UnpinPrompt.FromString,
                     response_serializer=radixgate_dot_v1_dot_worker__pb2.Unpinned.SerializeToString,
+            ),
+            'Warm': grpc.unary_unary_rpc_method_handler(
+                    servicer.Warm,
+                    request_deserializer=radixgate_dot_v1_dot_worker__pb2.WarmPrompt.FromString,
+                    response_serializer=radixgate_dot_v1_dot_worker__pb2.Warmed.SerializeToString,
+            ),
+            'Hottest': grpc.unary_stream_rpc_method_handler(
+                    servicer.Hottest,
+                    request_deserializer=radixgate_dot_v1_dot_worker__pb2.HottestRequest.FromString,
+                    response_serializer=radixgate_dot_v1_dot_worker__pb2.HotPrefix.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
@@ -255,6 +291,60 @@ class Worker:
             '/radixgate.v1.Worker/Unpin',
             radixgate_dot_v1_dot_worker__pb2.UnpinPrompt.SerializeToString,
             radixgate_dot_v1_dot_worker__pb2.Unpinned.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Warm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/radixgate.v1.Worker/Warm',
+            radixgate_dot_v1_dot_worker__pb2.WarmPrompt.SerializeToString,
+            radixgate_dot_v1_dot_worker__pb2.Warmed.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hottest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/radixgate.v1.Worker/Hottest',
+            radixgate_dot_v1_dot_worker__pb2.HottestRequest.SerializeToString,
+            radixgate_dot_v1_dot_worker__pb2.HotPrefix.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,14 @@ class WorkerStub:
     """
     Unpin: _grpc.UnaryUnaryMultiCallable[_worker_pb2.UnpinPrompt, _worker_pb2.Unpinned]
     """NOT_FOUND when there is no such pin (any more)."""
+    Warm: _grpc.UnaryUnaryMultiCallable[_worker_pb2.WarmPrompt, _worker_pb2.Warmed]
+    """Computes what is not cached of a prompt while there is nothing else to prefill. It stays cached like
+    what requests leave. For gateways: no client waits for it.
+    """
+    Hottest: _grpc.UnaryStreamMultiCallable[_worker_pb2.HottestRequest, _worker_pb2.HotPrefix]
+    """The cached prefixes that requests found most often lately, hottest first; shorter ones come before
+    those that extend them. A worker that leaves answers too, so that others can have them.
+    """
     Drain: _grpc.UnaryUnaryMultiCallable[_worker_pb2.DrainRequest, _worker_pb2.DrainResponse]
     """Stops taking requests and answers when the last one has finished or the grace is over."""
     Inventory: _grpc.UnaryStreamMultiCallable[_worker_pb2.InventoryRequest, _sync_pb2.Snapshot]
@@ -59,6 +67,14 @@ class WorkerAsyncStub(WorkerStub):
     """
     Unpin: _aio.UnaryUnaryMultiCallable[_worker_pb2.UnpinPrompt, _worker_pb2.Unpinned]  # type: ignore[assignment]
     """NOT_FOUND when there is no such pin (any more)."""
+    Warm: _aio.UnaryUnaryMultiCallable[_worker_pb2.WarmPrompt, _worker_pb2.Warmed]  # type: ignore[assignment]
+    """Computes what is not cached of a prompt while there is nothing else to prefill. It stays cached like
+    what requests leave. For gateways: no client waits for it.
+    """
+    Hottest: _aio.UnaryStreamMultiCallable[_worker_pb2.HottestRequest, _worker_pb2.HotPrefix]  # type: ignore[assignment]
+    """The cached prefixes that requests found most often lately, hottest first; shorter ones come before
+    those that extend them. A worker that leaves answers too, so that others can have them.
+    """
     Drain: _aio.UnaryUnaryMultiCallable[_worker_pb2.DrainRequest, _worker_pb2.DrainResponse]  # type: ignore[assignment]
     """Stops taking requests and answers when the last one has finished or the grace is over."""
     Inventory: _aio.UnaryStreamMultiCallable[_worker_pb2.InventoryRequest, _sync_pb2.Snapshot]  # type: ignore[assignment]
@@ -97,6 +113,26 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.Unpinned, _abc.Awaitable[_worker_pb2.Unpinned]]:
         """NOT_FOUND when there is no such pin (any more)."""
+
+    @_abc_1.abstractmethod
+    def Warm(
+        self,
+        request: _worker_pb2.WarmPrompt,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worker_pb2.Warmed, _abc.Awaitable[_worker_pb2.Warmed]]:
+        """Computes what is not cached of a prompt while there is nothing else to prefill. It stays cached like
+        what requests leave. For gateways: no client waits for it.
+        """
+
+    @_abc_1.abstractmethod
+    def Hottest(
+        self,
+        request: _worker_pb2.HottestRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_worker_pb2.HotPrefix], _abc.AsyncIterator[_worker_pb2.HotPrefix]]:
+        """The cached prefixes that requests found most often lately, hottest first; shorter ones come before
+        those that extend them. A worker that leaves answers too, so that others can have them.
+        """
 
     @_abc_1.abstractmethod
     def Drain(
