@@ -36,10 +36,14 @@ from worker.report import Reporter
 from worker.serve.admission import Served
 from worker.serve.card import CardMaker
 from worker.serve.drain import Drain
+from worker.serve.heat import Heat
 from worker.serve.pins import Pinner
+from worker.serve.prefill import Prefill
 from worker.serve.resume import Resumer
+from worker.serve.scopes import Scopes
 from worker.serve.server import WorkerServer
 from worker.serve.service import WorkerService
+from worker.serve.warm import Warmer
 
 _log = logging.getLogger(__name__)
 
@@ -195,7 +199,7 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
     card = _card(config, parts, address)
     cards = CardMaker(card, config.model, parts.tokenizer_json)
     served = _served(card, parts)
-    pinner = Pinner(card.worker, served, parts.engine, config.block_size)
+    prefill = Prefill(served, parts.engine)
     reporter: Reporter | None = None
 
     async def tell() -> None:
@@ -210,7 +214,9 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
         cards,
         engine=parts.engine,
         events=parts.events,
-        pinner=pinner,
+        pinner=Pinner(card.worker, prefill, config.block_size),
+        warmer=Warmer(card.worker, prefill, config.block_size, lambda: drain.begun),
+        heat=Heat(prefill, served.scopes),
         resumer=Resumer(parts.tokenizer),
         drain=drain,
     )
@@ -318,7 +324,7 @@ def _card(config: WorkerConfig, parts: _Parts, address: str) -> ModelCard:
 def _served(card: ModelCard, parts: _Parts) -> Served:
     return Served(
         model=card.model,
-        fingerprint=card.fingerprint,
+        scopes=Scopes(card.fingerprint),
         vocab_size=card.vocab_size,
         max_context=card.max_context,
         kv_tokens=parts.manager.capacity,

@@ -11,10 +11,11 @@ from radixgate.v1.generate_pb2 import GenerateRequest, Sampling, Scope, Stopping
 
 from worker.engine.request import SamplingParams
 from worker.serve.admission import Served
+from worker.serve.scopes import Scopes
 
 SERVED = Served(
     model="tiny",
-    fingerprint="f",
+    scopes=Scopes("f"),
     vocab_size=100,
     max_context=64,
     kv_tokens={"": 32, "t": 32, "small": 3}.__getitem__,

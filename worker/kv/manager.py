@@ -167,9 +167,7 @@ class KVManager:
         """
         return self._tree.hottest(most_tokens // self.block_size)
 
-    def open(
-        self, tokens: Tokens, final_length: int, *, hit: bool = True
-    ) -> SequenceKV | None:
+    def open(self, tokens: Tokens, final_length: int, *, hit: bool = True) -> SequenceKV | None:
         """Admit a sequence as a whole: hold its cached prefix, take blocks for the rest of it.
 
         Args:

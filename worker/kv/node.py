@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from enum import IntEnum
+from math import exp2
 from typing import TYPE_CHECKING, Final
 
 from radixgate.namespace import NamespaceSeed
@@ -35,8 +36,8 @@ class Node:
         children: by the packed tokens of their first block; `firsts` has these sorted.
         holds: for each `Hold`, how many hold this node or one below it.
         left: tick of the last unlock by a sequence, here or below.
-        heat: requests that found it cached, each worth less with every sequence that ended since, as
-            of tick `heated`; 0 when none has.
+        heat: requests that found it cached, each worth less with every sequence that ended since,
+            as of tick `heated`; 0 when none has.
         queue: where it waits to be evicted, as the entry number `entry`; None while it must stay.
     """
 
@@ -102,7 +103,7 @@ class Node:
 
     def heat_at(self, tick: int) -> float:
         """Its heat at a `tick` that is not before the last hit."""
-        return self.heat * 0.5 ** ((tick - self.heated) / HEAT_HALF_LIFE)
+        return self.heat * exp2((self.heated - tick) / HEAT_HALF_LIFE)
 
     def hit(self, tick: int) -> None:
         """A request found it cached."""

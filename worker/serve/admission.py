@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import grpc
 from radixgate import limits
-from radixgate.namespace import Namespace
 from radixgate.prefix import TOKEN_BYTES
 from radixgate.refused import RefusedError, invalid_argument
 from radixgate.v1.generate_pb2 import GenerateRequest, Sampling
 
 from worker.engine.request import Request, SamplingParams
+from worker.serve.scopes import Scopes
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,13 @@ class Served:
 
     Attributes:
         model: its name on the wire.
+        scopes: remembers those of requests.
         max_context: tokens of prompt and output that the model takes.
         kv_tokens: tokens of prompt and output that the KV memory holds for a tenant.
     """
 
     model: str
-    fingerprint: str
+    scopes: Scopes
     vocab_size: int
     max_context: int
     kv_tokens: Callable[[str], int]
@@ -77,7 +78,7 @@ class Served:
         ends = frozenset() if stopping.ignore_eos else self.eos_token_ids
         return Request(
             request_id=message.request_id,
-            namespace=Namespace(self.fingerprint, scope.adapter, scope.tenant, scope.salt).seed(),
+            namespace=self.scopes.use(scope),
             prompt=packed[:prompt_bytes],
             max_tokens=min(room, stopping.max_tokens) if stopping.HasField("max_tokens") else room,
             sampling=_sampling(message.sampling),

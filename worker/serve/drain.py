@@ -47,6 +47,16 @@ class Drain:
             raise RefusedError(
                 StatusCode.UNAVAILABLE, f"worker {self._worker} is draining; ask another"
             )
+        with self.call():
+            yield
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Serve inside what is never refused for draining, which waits for it all the same.
+
+        Raises:
+            RefusedError: UNAVAILABLE, there was no time to finish it.
+        """
         with self._calls.call():
             yield
 

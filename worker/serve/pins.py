@@ -1,35 +1,29 @@
 """Pins on the wire: a prompt is computed as far as it is not cached, then kept.
 
-Codes: as in `worker.serve.admission`; INVALID_ARGUMENT for a prompt that fills no block too;
-RESOURCE_EXHAUSTED when pins hold all that they may;
-DEADLINE_EXCEEDED when the caller's deadline passed; INTERNAL when the engine failed.
+Codes: as in `worker.serve.prefill`; INVALID_ARGUMENT for a prompt that fills no block too;
+RESOURCE_EXHAUSTED when pins hold all that they may.
 """
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 from grpc import StatusCode
 from radixgate.limits import check_ttl
 from radixgate.refused import RefusedError, invalid_argument
-from radixgate.v1.generate_pb2 import GenerateRequest, Pinned, Stopping
+from radixgate.v1.generate_pb2 import GenerateRequest, Pinned
 from radixgate.v1.worker_pb2 import PinPrompt, Unpinned
 
 from worker.engine.core import EngineCore
-from worker.engine.engine import Answer, Engine
-from worker.engine.events import End, Event, Expired, Failed
-from worker.engine.request import Request
+from worker.engine.engine import Answer
 from worker.kv.pins import PinRefusedError
-from worker.serve.admission import Served
+from worker.serve.prefill import Prefill
 
 
 class Pinner:
-    """Args: `worker`, its id; `served`, what it takes; the `engine`; its `block_size`."""
+    """Args: `worker`, its id; `prefill` computes; `block_size` of its KV memory."""
 
-    def __init__(self, worker: str, served: Served, engine: Engine, block_size: int) -> None:
+    def __init__(self, worker: str, prefill: Prefill, block_size: int) -> None:
         self._worker = worker
-        self._served = served
-        self._engine = engine
+        self._prefill = prefill
         self._block_size = block_size
 
     async def pin(self, message: PinPrompt, seconds: float) -> Pinned:
@@ -40,7 +34,7 @@ class Pinner:
         """
         with invalid_argument():
             check_ttl(message.ttl_seconds)
-        request = self._admit(message.prompt)
+        request = self._prefill.admit(message.prompt)
         whole = request.prompt_tokens // self._block_size * self._block_size
         if not whole:
             raise RefusedError(
@@ -55,7 +49,7 @@ class Pinner:
         # NOTE: first, so that what may not be pinned is not computed, and what is there stays.
         pinned = await self._ask(keep)
         if pinned < whole:
-            await self._compute(request, seconds)
+            await self._prefill.compute(request, seconds)
             pinned = await self._ask(keep)
         return Pinned(
             worker=self._worker, prompt_tokens=request.prompt_tokens, pinned_tokens=pinned
@@ -67,7 +61,7 @@ class Pinner:
         Raises:
             RefusedError: see the module; NOT_FOUND, there is none.
         """
-        request = self._admit(prompt)
+        request = self._prefill.admit(prompt)
         if not await self._ask(lambda core: core.unpin(core.tokens(request))):
             raise RefusedError(
                 StatusCode.NOT_FOUND,
@@ -77,36 +71,8 @@ class Pinner:
             )
         return Unpinned()
 
-    def _admit(self, prompt: GenerateRequest) -> Request:
-        """The prompt as a request for as little output as there can be."""
-        least = GenerateRequest()
-        least.CopyFrom(prompt)
-        least.stopping.CopyFrom(Stopping(max_tokens=1, ignore_eos=True))
-        least.ClearField("resumed_tokens")
-        # NOTE: nobody reads its token, so hit rate and TTFT would tell what no client sees.
-        return replace(self._served.admit(least), counted=False)
-
     async def _ask(self, question: Callable[[EngineCore], Answer]) -> Answer:
         try:
-            return await asyncio.wrap_future(self._engine.ask(question))
+            return await self._prefill.ask(question)
         except PinRefusedError as error:
             raise RefusedError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
-        except RuntimeError as error:
-            raise RefusedError(StatusCode.INTERNAL, str(error)) from error
-
-    async def _compute(self, request: Request, seconds: float) -> None:
-        end: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
-
-        def hear(event: Event) -> None:
-            if isinstance(event, End) and not end.done():
-                end.set_result(event)
-
-        ticket = self._engine.submit(request, hear, seconds)
-        try:
-            match await end:
-                case Expired(message):
-                    raise RefusedError(StatusCode.DEADLINE_EXCEEDED, message)
-                case Failed(message):
-                    raise RefusedError(StatusCode.INTERNAL, message)
-        finally:
-            self._engine.cancel(ticket)

@@ -1,4 +1,4 @@
-"""The `Worker` service: Describe, Generate, Pin, Unpin, Drain, Inventory.
+"""The `Worker` service: Describe, Generate, Pin, Unpin, Warm, Hottest, Drain, Inventory.
 
 Whatever ends a stream early, a client that went away, a deadline or an error, everything that the
 request held in the engine is given back at once.
@@ -7,7 +7,7 @@ request held in the engine is given back at once.
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -19,11 +19,14 @@ from radixgate.v1.worker_pb2 import (
     DescribeRequest,
     DrainRequest,
     DrainResponse,
+    HottestRequest,
     InventoryRequest,
     ModelCard,
     PinPrompt,
     Unpinned,
     UnpinPrompt,
+    Warmed,
+    WarmPrompt,
 )
 from radixgate.v1.worker_pb2_grpc import WorkerServicer
 
@@ -36,17 +39,19 @@ from worker.report import snapshots
 from worker.serve.admission import Served
 from worker.serve.card import CardMaker
 from worker.serve.drain import Drain
+from worker.serve.heat import Heat
 from worker.serve.messages import messages
 from worker.serve.pins import Pinner
 from worker.serve.resume import Resumer, ended
+from worker.serve.warm import Warmer
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class WorkerService(WorkerServicer):
     """Args: `worker`, its id; `served`, what it takes; `cards`, its description; the `engine`;
-    `events`, the ledger of its KV; `pinner`, which keeps prompts; `resumer`, which takes over;
-    `drain`, how it leaves.
+    `events`, the ledger of its KV; `pinner`, which keeps prompts; `warmer`, which computes them for
+    later; `heat`, what was wanted lately; `resumer`, which takes over; `drain`, how it leaves.
     """
 
     def __init__(
@@ -58,6 +63,8 @@ class WorkerService(WorkerServicer):
         engine: Engine,
         events: KvEvents,
         pinner: Pinner,
+        warmer: Warmer,
+        heat: Heat,
         resumer: Resumer,
         drain: Drain,
     ) -> None:
@@ -67,6 +74,8 @@ class WorkerService(WorkerServicer):
         self._engine = engine
         self._events = events
         self._pinner = pinner
+        self._warmer = warmer
+        self._heat = heat
         self._resumer = resumer
         self._drain = drain
 
@@ -86,7 +95,7 @@ class WorkerService(WorkerServicer):
         Codes: as in `worker.serve.admission`; UNAVAILABLE when it leaves, before or in the midst
         of it; DEADLINE_EXCEEDED when the caller's deadline passed; INTERNAL when the engine failed.
         """
-        async with self._serving(context):
+        async with self._serving(self._drain.request(), context):
             asked = self._served.admit(request)
             text = await self._resumer.resume(asked) if asked.resumed else None
             if text and (end := ended(asked, text)):
@@ -96,13 +105,28 @@ class WorkerService(WorkerServicer):
 
     async def Pin(self, request: PinPrompt, context: Context) -> Pinned:  # noqa: N802
         """Keep the KV of a prompt. Codes: as in `worker.serve.pins`, and as `Generate`."""
-        async with self._serving(context):
+        async with self._serving(self._drain.request(), context):
             return await self._pinner.pin(request, _seconds(context))
 
     async def Unpin(self, request: UnpinPrompt, context: Context) -> Unpinned:  # noqa: N802
         """Give up a pin. Codes: as in `worker.serve.pins`, and as `Generate`."""
-        async with self._serving(context):
+        async with self._serving(self._drain.request(), context):
             return await self._pinner.unpin(request.prompt)
+
+    async def Warm(self, request: WarmPrompt, context: Context) -> Warmed:  # noqa: N802
+        """Compute a prompt when there is time. Codes: as in `worker.serve.warm`, and UNAVAILABLE
+        when it leaves.
+        """
+        async with self._serving(self._drain.request(), context):
+            return await self._warmer.warm(request.prompt, _seconds(context))
+
+    async def Hottest(  # type: ignore[override]  # noqa: N802  # the stub knows only generators
+        self, request: HottestRequest, context: Context
+    ) -> None:
+        """What was wanted most often lately; INTERNAL when the engine is broken."""
+        async with self._serving(self._drain.call(), context):
+            for prefix in await self._heat.hottest(request.max_tokens):
+                await context.write(prefix)
 
     async def Drain(self, request: DrainRequest, context: Context) -> DrainResponse:  # noqa: ARG002, N802
         """Take no more requests; answer when the last one has ended or the grace is over."""
@@ -118,10 +142,12 @@ class WorkerService(WorkerServicer):
             yield snapshot
 
     @asynccontextmanager
-    async def _serving(self, context: Context) -> AsyncIterator[None]:
-        """A request, which draining waits for; refusals of it, or in it, end the RPC."""
+    async def _serving(
+        self, call: AbstractContextManager[None], context: Context
+    ) -> AsyncIterator[None]:
+        """What draining waits for; refusals of it, or in it, end the RPC."""
         try:
-            with self._drain.request():
+            with call:
                 yield
         except RefusedError as error:
             await context.abort(error.code, str(error))
