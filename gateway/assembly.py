@@ -48,6 +48,7 @@ from gateway.serve.pins import Pins
 from gateway.serve.prepare import Preparer
 from gateway.serve.queue import Pool, QueueConfig
 from gateway.serve.queues import Queues
+from gateway.serve.replan import Replanner
 from gateway.serve.scaler import SCALER_NAME, ScalerService
 from gateway.serve.server import PortTakenError, Server
 from gateway.serve.service import SERVICE_NAME, GatewayService
@@ -190,7 +191,9 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         discovered=discovered,
         clock=clock,
     )
-    sync = KvSyncService(pools, admission.admit)
+    replanner = Replanner(fleet, chooser, routers.of, channels, metrics=metrics, clock=clock)
+    stack.push_async_callback(replanner.close)
+    sync = KvSyncService(pools, admission.admit, replanner.drains)
     sync_name = SYNC.services_by_name["KvSync"].full_name
     scaler = ScalerService(demands, models, calls, metrics)
     server = Server([SERVICE_NAME, sync_name, SCALER_NAME], share_port=config.share_port)

@@ -87,6 +87,16 @@ class Metrics:
             registry=self.registry,
         )
 
+        self.replanned_prefixes = Counter(
+            PREFIX + "replanned_prefixes",
+            "Hot prefixes of leaving workers, by what became of them elsewhere",
+            ["model", "outcome"],
+            registry=self.registry,
+        )
+        self.replanned_tokens = self._per_model(
+            "replanned_tokens", "Tokens of these that other workers have computed"
+        )
+
     def started(self, outcome: Outcome) -> None:
         """A worker began a request."""
         model = outcome.promise.life.model

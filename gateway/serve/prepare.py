@@ -74,7 +74,9 @@ class Preparer:
         )
         if not ready.sampling.HasField("seed"):
             ready.sampling.seed = random.getrandbits(64)
-        return Prepared(ready, Prompt(packed, card.stride, _seed(card, request.scope)), card.model)
+        return Prepared(
+            ready, Prompt(packed, card.stride, seed_of(card, request.scope)), card.model
+        )
 
     async def _pack(self, card: ModelCard, request: GenerateRequest | ChatRequest) -> bytes:
         if isinstance(request, ChatRequest):
@@ -96,5 +98,6 @@ def _check_whole(request: GenerateRequest) -> None:
         )
 
 
-def _seed(card: ModelCard, scope: Scope) -> NamespaceSeed:
+def seed_of(card: ModelCard, scope: Scope) -> NamespaceSeed:
+    """Of the namespace in which a request to the model of `card` lives."""
     return Namespace(card.fingerprint, scope.adapter, scope.tenant, scope.salt).seed()

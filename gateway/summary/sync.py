@@ -26,15 +26,21 @@ Admit = Callable[[Registration], Awaitable[None]]
 """Checks a worker before it is registered. Raises RegistrationError to refuse it, ConnectionError
 when it cannot be called at its address."""
 
+Drains = Callable[[Registration], None]
+"""Told of a worker that leaves, again with each report."""
+
 SyncContext: TypeAlias = grpc.aio.ServicerContext[Report, Ack]
 
 
 class KvSyncService(KvSyncServicer):
-    """Args: `pools` to report to; `admit` is asked before a worker is registered."""
+    """Args: `pools` to report to; `admit` is asked before a worker is registered; `drains` hears
+    which of those that report here leave.
+    """
 
-    def __init__(self, pools: Pools, admit: Admit) -> None:
+    def __init__(self, pools: Pools, admit: Admit, drains: Drains = lambda _: None) -> None:
         self._pools = pools
         self._admit = admit
+        self._drains = drains
         self._streams: set[asyncio.Task[None]] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -86,6 +92,8 @@ class KvSyncService(KvSyncServicer):
                 ack = await session.take(report)
                 if ack is not None:
                     await context.write(ack)
+                    if ack.draining:
+                        self._drains(registration)
         finally:
             # NOTE: in a task of its own, since the end of the stream cancels this one at any time.
             leaving = asyncio.create_task(_leave(session))
