@@ -15,6 +15,7 @@ from tests.e2e.truth import mirrored
 pytestmark = pytest.mark.slow
 
 TOKENS = 800
+HOT = [9] * 200
 
 
 @pytest.fixture
@@ -122,3 +123,51 @@ async def test_one_of_two_gateways_leaves_and_its_streams_finish(
     assert set(await load.stop()) == {"OK"}
     await knows(other, "a", "b")
     assert staying.alive
+
+
+async def test_what_is_hot_at_a_worker_that_leaves_is_cached_at_the_next(
+    fleet: Fleet, tiny_llama: Path
+) -> None:
+    """Though it has nothing to finish, and so is gone at once."""
+    port = free_port()
+    gateway = fleet.gateway(port).start()
+    leaving = fleet.worker("a", tiny_llama, [port]).start()
+    address = f"127.0.0.1:{port}"
+    await knows(address, "a")
+    async with AsyncClient(address) as client:
+        for _ in range(3):
+            await client.generate(HOT, max_tokens=1, tenant="t").result()
+        fleet.worker("b", tiny_llama, [port]).start()
+        await knows(address, "a", "b")
+        leaving.signal(signal.SIGTERM)
+        assert await ended(leaving) == 0
+        await asyncio.to_thread(
+            wait_until,
+            lambda: "1 computed; 192 tokens were computed elsewhere" in gateway.output(),
+            10,
+            "its prefix is computed elsewhere",
+        )
+        for tenant, cached in (("t", 192), ("u", 0)):
+            stream = client.generate(HOT, max_tokens=1, tenant=tenant)
+            await stream.result()
+            assert stream.started
+            assert (stream.started.worker, stream.started.cached_tokens) == ("b", cached)
+
+
+async def test_a_worker_that_is_killed_while_it_leaves_costs_no_request(
+    fleet: Fleet, tiny_llama: Path, vocab: int
+) -> None:
+    port = free_port()
+    gateway = fleet.gateway(port).start()
+    leaving, _ = [fleet.worker(name, tiny_llama, [port]).start() for name in ("a", "b")]
+    address = f"127.0.0.1:{port}"
+    await knows(address, "a", "b")
+    load = Load([address], prompts(vocab))
+    await load.count(30)
+    leaving.signal(signal.SIGTERM)
+    await asyncio.sleep(0.02)
+    await asyncio.to_thread(leaving.kill)
+    await knows(address, "b")
+    await load.count(30)
+    assert set(await load.stop()) == {"OK"}
+    assert "Traceback" not in gateway.output()

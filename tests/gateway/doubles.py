@@ -165,12 +165,13 @@ class ScriptedWorker(WorkerServicer):
             await server.start()
             stack.push_async_callback(server.stop, None)
             if gateway is not None:
-                reporting = asyncio.create_task(self._report(gateway))
+                reporting = asyncio.create_task(self.report_to(gateway))
                 stack.callback(reporting.cancel)
             self.stop: Callable[[], Awaitable[None]] = stack.aclose
             yield self
 
-    async def _report(self, gateway: str) -> None:
+    async def report_to(self, gateway: str) -> None:
+        """Report until that ends."""
         card = self.card
         hello = Hello(
             worker=self.name,
