@@ -120,7 +120,9 @@ class Replanner:
             logger.info(
                 "worker %s leaves: of its hot prefixes %s; %d tokens were computed elsewhere",
                 worker.id,
-                ", ".join(f"{count} {outcome}" for outcome, count in sorted(leaving.outcomes.items())),
+                ", ".join(
+                    f"{count} {outcome}" for outcome, count in sorted(leaving.outcomes.items())
+                ),
                 leaving.tokens,
             )
 

@@ -26,7 +26,7 @@ class Held:
 class SlowCache:
     """Each cached prefix of whole blocks is a key of `left`: the tick when it was last in use.
 
-    Of `hits` as well: the ticks at which a request found it.
+    Of `hits` as well: the numbers of the requests that found it.
 
     Each seed is a tenant; what is guaranteed and the maxima are in blocks, of all blocks and of the
     `pin_limit` that pins may hold. `policy` is "lru" or "cost".
@@ -48,6 +48,7 @@ class SlowCache:
     waiting: dict[int, Held] = field(default_factory=dict)
     evicted: int = 0
     tick: int = 0
+    requests: int = 0
 
     def prefix(self, seed: int, ids: list[int], blocks: int) -> Prefix:
         return seed, tuple(ids[: blocks * self.block_size])
@@ -114,8 +115,9 @@ class SlowCache:
                 self.running.pop()
                 return None
         self.waiting.pop(id(ids), None)
+        self.requests += hit
         for prefix in self.prefixes(seed, ids, sequence.shared) if hit else ():
-            self.hits[prefix].append(self.tick)
+            self.hits[prefix].append(self.requests)
         self.take(sequence, length)
         return sequence
 
@@ -186,7 +188,7 @@ class SlowCache:
         return (1 + length / 16) ** 0.25 * likelihood
 
     def heat(self, prefix: Prefix) -> float:
-        return sum(0.5 ** ((self.tick - tick) / 512) for tick in self.hits[prefix])
+        return sum(0.5 ** ((self.requests - number) / 512) for number in self.hits[prefix])
 
     def drop(self, prefix: Prefix) -> None:
         del self.left[prefix], self.hits[prefix]

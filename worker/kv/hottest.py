@@ -30,8 +30,8 @@ class HotPrefix(NamedTuple):
     edge: bytes
 
 
-def hottest(roots: Iterable[Node], tick: int, most_blocks: int) -> list[HotPrefix]:
-    """The hottest prefixes at `tick`, hottest first, each after the one that it extends.
+def hottest(roots: Iterable[Node], request: int, most_blocks: int) -> list[HotPrefix]:
+    """The hottest prefixes after `request`, hottest first, each after the one that it extends.
 
     Their edges have `most_blocks` together at most; the last one may be cut for that.
     """
@@ -42,7 +42,7 @@ def hottest(roots: Iterable[Node], tick: int, most_blocks: int) -> list[HotPrefi
 
     def reach_below(node: Node, extends: int) -> None:
         for child in node.children.values():
-            if heat := child.heat_at(tick):
+            if heat := child.heat_at(request):
                 heappush(reached, (-heat, next(numbers), extends, child))
 
     for root in roots:

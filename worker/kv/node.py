@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from worker.kv.queue import LeafQueue
 
 HEAT_HALF_LIFE: Final = 512
-"""Sequences that end until a hit counts half."""
+"""Requests until a hit counts half."""
 
 
 class Hold(IntEnum):
@@ -36,8 +36,8 @@ class Node:
         children: by the packed tokens of their first block; `firsts` has these sorted.
         holds: for each `Hold`, how many hold this node or one below it.
         left: tick of the last unlock by a sequence, here or below.
-        heat: requests that found it cached, each worth less with every sequence that ended since,
-            as of tick `heated`; 0 when none has.
+        heat: requests that found it cached, each worth less with every request since, as of request
+            number `heated`; 0 when none has.
         queue: where it waits to be evicted, as the entry number `entry`; None while it must stay.
     """
 
@@ -101,13 +101,13 @@ class Node:
         """Whether its blocks may go now, from the last one on."""
         return self.parent is not None and not self.children and not any(self.holds)
 
-    def heat_at(self, tick: int) -> float:
-        """Its heat at a `tick` that is not before the last hit."""
-        return self.heat * exp2((self.heated - tick) / HEAT_HALF_LIFE)
+    def heat_at(self, request: int) -> float:
+        """Its heat at the `request` of that number, which is not before the last hit."""
+        return self.heat * exp2((self.heated - request) / HEAT_HALF_LIFE)
 
-    def hit(self, tick: int) -> None:
-        """A request found it cached."""
-        self.heat, self.heated = self.heat_at(tick) + 1, tick
+    def hit(self, request: int) -> None:
+        """The `request` of that number found it cached."""
+        self.heat, self.heated = self.heat_at(request) + 1, request
 
     def path(self) -> "Iterator[Node]":
         """The node itself, then its ancestors up to the root."""

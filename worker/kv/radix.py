@@ -96,6 +96,7 @@ class RadixTree:
         self._policy = policy
         self._roots: dict[NamespaceSeed, Node] = {}
         self._tick = 0
+        self._requests = 0
 
     @property
     def num_evictable(self) -> int:
@@ -147,9 +148,10 @@ class RadixTree:
         )
         if match.taken < len(node.blocks):
             node = self._split(node, match.taken)
+        self._requests += hit
         for held in node.path():
             if hit:
-                held.hit(self._tick)
+                held.hit(self._requests)
             self._hold(held, hold)
         return node
 
@@ -235,7 +237,7 @@ class RadixTree:
 
     def hottest(self, most_blocks: int) -> list[HotPrefix]:
         """What requests found most often lately; see `worker.kv.hottest`."""
-        return hottest(self._roots.values(), self._tick, most_blocks)
+        return hottest(self._roots.values(), self._requests, most_blocks)
 
     def blocks(self) -> Iterator[int]:
         """The ids of all cached blocks."""
@@ -275,7 +277,7 @@ class RadixTree:
                 assert child.start == node.end
                 assert self._first(child.edge) == first
                 assert child.left <= node.left
-                assert child.heat_at(self._tick) <= node.heat_at(self._tick) + 1e-9
+                assert child.heat_at(self._requests) <= node.heat_at(self._requests) + 1e-9
 
     def _descend(self, node: Node, tokens: Tokens, limit: int) -> tuple[Node, int] | None:
         """The child that goes on with `tokens` after `node`, and how many of its blocks agree.

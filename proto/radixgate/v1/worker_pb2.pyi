@@ -370,7 +370,7 @@ class HotPrefix(_message.Message):
     EXTENDS_FIELD_NUMBER: _builtins.int
     PACKED_FIELD_NUMBER: _builtins.int
     hits: _builtins.float
-    """Requests that found it, each half as much after every 512 requests of the worker since: about as
+    """Requests that found it, each counting half with every 512 requests of the worker since. About as
     many will find it among its next 740, if it stays as popular.
     """
     extends: _builtins.int
