@@ -91,8 +91,6 @@ def gateway(
     queue_seconds: QueueSeconds = 30.0,
     tenant_weights: TenantWeights = "",
     demand_window: DemandWindow = 600.0,
-    ),
-]
     discover: Discover = None,
     namespace: Namespace = None,
     deletion_costs: DeletionCosts = False,

@@ -9,10 +9,8 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from typing import Any, Final
 
 from prometheus_client import start_http_server
@@ -21,20 +19,18 @@ from radixgate.v1.sync_pb2 import DESCRIPTOR as SYNC
 from radixgate.v1.sync_pb2_grpc import add_KvSyncServicer_to_server
 
 from gateway.config import ConfigError, GatewayConfig
+from gateway.discovering import discover
 from gateway.fleet.admission import Admission
 from gateway.fleet.channels import Channels
-from gateway.fleet.discovery.discovered import Discovered
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.upkeep import keep_up, list_pods
+from gateway.fleet.upkeep import keep_up
 from gateway.route.breaker import Breakers
-from gateway.route.outcome import Fate
 from gateway.route.record import Records
 from gateway.route.room import Occupied, Room, pool_room
 from gateway.route.routers import Routers
 from gateway.route.weights import parse_weights
 from gateway.running import Gateway
 from gateway.scale.demand import Demands
-from gateway.scale.leader import Leader, leader_key
 from gateway.scale.sharing import Sharing
 from gateway.scale.window import Spans
 from gateway.serve.choose import Chooser
@@ -78,9 +74,11 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     clock = time.monotonic
     queue_config = _queue_config(config)
     aliases = _aliases(config)
-    redis_url = config.redis_url
-    if redis_url is None:
-        redis_url = await stack.enter_async_context(embedded_server())
+    redis_url = (
+        await stack.enter_async_context(embedded_server())
+        if config.redis_url is None
+        else config.redis_url
+    )
 
     fleet = Fleet(config.lease_ms / 1000, clock)
     channels = Channels()
@@ -144,13 +142,8 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(pools.close)
     sharing = _sharing(redis_url, config.lease_ms / 1000, demands, stack)
 
-    discovered, discovering = await _discover(
-        config,
-        fleet,
-        channels,
-        redis_url=redis_url,
-        values=partial(_served, fleet, outcomes),
-        stack=stack,
+    discovered, discovering = await discover(
+        config, fleet, channels, redis_url=redis_url, values=demands.values, stack=stack
     )
     codecs = Codecs(stack.enter_context(ThreadPoolExecutor(TEXT_THREADS, "text")))
     metrics.registry.register(
@@ -200,9 +193,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     server.grpc.add_generic_rpc_handlers([service.handlers(), scaler.handlers()])
     add_KvSyncServicer_to_server(sync, server.grpc)
 
-    metrics_port = None
-    if config.metrics_port is not None:
-        metrics_port = _serve_metrics(config.host, config.metrics_port, metrics, stack)
+    metrics_port = _serve_metrics(config, metrics, stack)
     port = await server.start(config.host, config.port)
     background = asyncio.gather(
         pools.run(),
@@ -217,61 +208,6 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(sync.close)
     stack.push_async_callback(calls.end)
     return Gateway(f"{config.host}:{port}", server, calls, sync, metrics_port, background)
-
-
-async def _discover(
-    config: GatewayConfig,
-    fleet: Fleet,
-    channels: Channels,
-    *,
-    redis_url: str,
-    values: Callable[[str], Mapping[str, float]],
-    stack: AsyncExitStack,
-) -> tuple[Discovered | None, list[Callable[[], Awaitable[None]]]]:
-    """What is found of pods, if they are to be found, and what has to run for that.
-
-    Raises:
-        ConfigError: there is no Kubernetes to ask.
-    """
-    if config.discover is None:
-        if config.deletion_costs:
-            raise ConfigError("--deletion-costs needs --discover, which finds the workers' pods")
-        return None, []
-    # NOTE: a library that takes half a second to import, and is not installed everywhere.
-    from gateway.fleet.discovery.cluster import Cluster, ClusterError
-    from gateway.fleet.discovery.kubernetes import Discovery
-    from gateway.scale.cost_writer import CostWriter
-
-    try:
-        cluster = await Cluster.find(config.namespace)
-    except ClusterError as error:
-        raise ConfigError(str(error)) from error
-    clock = time.monotonic
-    discovered = Discovered(config.discover, clock)
-    discovery = Discovery(
-        cluster,
-        discovered,
-        config.discovery_seconds,
-        partial(list_pods, fleet, channels),
-        clock=clock,
-        chance=random.random,
-    )
-    if not config.deletion_costs:
-        return discovered, [discovery.run]
-    redis = connect(redis_url)
-    stack.push_async_callback(redis.aclose)
-    key = leader_key(cluster.namespace, discovered.selector)
-    leader = Leader(redis, key, clock)
-    writer = CostWriter(cluster, leader, fleet, discovered=discovered, values=values)
-    return discovered, [discovery.run, leader.run, writer.run]
-
-
-def _served(fleet: Fleet, outcomes: Outcomes, model: str) -> dict[str, float]:
-    """Prompt tokens that each worker has served from its cache through this gateway."""
-    return {
-        worker.id: float(outcomes.tokens(worker.life).get(Fate.CACHED, 0))
-        for worker in fleet.workers(model)
-    }
 
 
 def _queue_config(config: GatewayConfig) -> QueueConfig:
@@ -289,11 +225,15 @@ def _aliases(config: GatewayConfig) -> dict[str, str]:
         raise ConfigError(str(error)) from error
 
 
-def _serve_metrics(host: str, port: int, metrics: Metrics, stack: AsyncExitStack) -> int:
+def _serve_metrics(config: GatewayConfig, metrics: Metrics, stack: AsyncExitStack) -> int | None:
+    """The port, if there is to be one."""
+    if config.metrics_port is None:
+        return None
     try:
-        http, _ = start_http_server(port, host, metrics.registry)
+        http, _ = start_http_server(config.metrics_port, config.host, metrics.registry)
     except OSError as error:
-        raise PortTakenError(f"cannot serve metrics on {host}:{port}: {error}") from error
+        where = f"{config.host}:{config.metrics_port}"
+        raise PortTakenError(f"cannot serve metrics on {where}: {error}") from error
     stack.callback(http.server_close)
     stack.push_async_callback(asyncio.to_thread, http.shutdown)
     return http.server_port

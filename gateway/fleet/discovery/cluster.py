@@ -61,8 +61,8 @@ class Cluster:
         except (ConfigException, OSError) as error:
             where = f"KUBECONFIG={path}" if path else "no KUBECONFIG, and in no pod"
             raise ClusterError(
-                f"--discover needs a Kubernetes cluster, but {where}: {error}. Run in a pod with the"
-                " token of a service account mounted, or set KUBECONFIG to a file"
+                f"--discover needs a Kubernetes cluster, but {where}: {error}. Run in a pod with"
+                " the token of a service account mounted, or set KUBECONFIG to a file"
             ) from error
         return cls(namespace or os.environ.get("POD_NAMESPACE") or fallback, configuration)
 
