@@ -118,7 +118,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     outcomes = Outcomes(
         Records(), fleet, routers.of, metrics=metrics, tally_of=demands.tally, clock=clock
     )
-    observers: list[EventObserver] = [fleet, routers, admission, queues, outcomes]
+    observers: list[EventObserver] = [fleet, routers, admission, queues, outcomes, metrics]
     lookaside = Lookaside(
         name,
         fleet=fleet,

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from worker.engine.core import EngineConfig, EngineCore
 from worker.engine.engine import Engine
-from worker.engine.metrics import EngineMetrics
+from worker.engine.metrics import EngineMetrics, name_worker
 from worker.kv.events import KvEvents
 from worker.kv.format import by_name
 from worker.kv.manager import KVManager
@@ -197,6 +197,7 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
     parts.engine.start()
     stack.callback(parts.engine.stop)
     card = _card(config, parts, address)
+    name_worker(registry, card)
     cards = CardMaker(card, config.model, parts.tokenizer_json)
     served = _served(card, parts)
     prefill = Prefill(served, parts.engine)

@@ -95,7 +95,13 @@ class StateCollector(Collector):
         audits = CounterMetricFamily(
             PREFIX + "audits", "Summaries counted again, here and in Redis", labels=["model"]
         )
+        candidates = GaugeMetricFamily(
+            PREFIX + "candidates",
+            "Workers that may be sent a request: known, not draining, not lost",
+            labels=["model"],
+        )
         for pool in self._pools:
+            candidates.add_metric([pool.model], len(self._fleet.candidates(pool.model)))
             audits.add_metric([pool.model], pool.auditor.audits)
             for place, count in pool.mismatches.items():
                 mismatches.add_metric([pool.model, place], count)
@@ -117,7 +123,7 @@ class StateCollector(Collector):
         )
         for model, waiting in self._queues.waiting().items():
             queued.add_metric([model], waiting)
-        pools = [redis, lag, boundaries, reservations, mismatches, audits, queued]
+        pools = [redis, lag, boundaries, reservations, mismatches, audits, candidates, queued]
         return [*pools, *self._scaling(), *self._workers(), *self._pods()]
 
     def _scaling(self) -> list[Metric]:

@@ -27,6 +27,7 @@ from gateway.serve.hedge import first_answer
 from gateway.serve.metrics import Metrics
 from gateway.serve.outcomes import Outcomes
 from gateway.serve.prepare import Prepared
+from gateway.serve.queue import Times
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class _Course:
 
     prepared: Prepared
     delivery: Delivery
-    deadline: float | None
+    times: Times
     failed: dict[Life, RefusedError] = field(default_factory=dict)
 
     @property
@@ -103,7 +104,7 @@ class Dispatcher:
         channels: to the workers.
         breakers: told who answers.
         outcomes: told what the workers had cached.
-        metrics: counts retries and migrations.
+        metrics: told of first tokens, retries and migrations.
         clock: the fleet's, in seconds.
         hedge: whether workers that are late get company.
     """
@@ -129,15 +130,15 @@ class Dispatcher:
         self._clock = clock
         self._patience: defaultdict[str, Patience] | None = defaultdict(Patience) if hedge else None
 
-    async def stream(self, prepared: Prepared, write: Write, deadline: float | None) -> None:
-        """Serve the request; `deadline` is the client's, on the clock.
+    async def stream(self, prepared: Prepared, write: Write, times: Times) -> None:
+        """Serve the request; `times` are its own.
 
         Raises:
             RefusedError: no worker could serve it, or go on with it; or the deadline has passed.
         """
         delivery = Delivery(prepared.request, write, self._clock)
         try:
-            await self._serve(_Course(prepared, delivery, deadline))
+            await self._serve(_Course(prepared, delivery, times))
         finally:
             self._metrics.migrations.labels(prepared.model).inc(delivery.migrations)
 
@@ -169,7 +170,7 @@ class Dispatcher:
         Raises:
             RefusedError: there is none.
         """
-        prepared, deadline = course.prepared, course.deadline
+        prepared, deadline = course.prepared, course.times.deadline
         choice = self._chooser.choose(prepared, but.union(course.failed))
         now = self._clock()
         timeout = None if deadline is None else max(0.0, deadline - now)
@@ -209,6 +210,8 @@ class Dispatcher:
             leg.computed()
             self._breakers.answered(leg.worker.life)
             if not again:
+                waited = self._clock() - course.times.arrived
+                self._metrics.first_token_seconds.labels(course.prepared.model).observe(waited)
                 self._outcomes.book(leg.choice.promise, started.cached_tokens)
 
         return begun

@@ -2,11 +2,25 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from grpc import StatusCode
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info
+from radixgate import __version__
 
-from gateway.route.outcome import Outcome
+from gateway.route.admission import Reason
+from gateway.route.outcome import Fate, Outcome
+from gateway.summary.events import Event, Registered
 
 PREFIX: Final = "radixgate_gateway_"
+NO_WORKER: Final = "no_worker"
+"""Why requests are shed, beside the values of `Reason`."""
+
+# What alerts and dashboards compare with all ends of a call.
+_CODES: Final = (
+    StatusCode.OK,
+    StatusCode.DEADLINE_EXCEEDED,
+    StatusCode.INTERNAL,
+    StatusCode.UNAVAILABLE,
+)
 # From 10 µs: a decision is expected to take tens of microseconds.
 SECONDS: Final = tuple(1e-5 * 2**power for power in range(18))
 # To two minutes: a client's deadline bounds how long it waits.
@@ -14,10 +28,17 @@ WAIT_SECONDS: Final = tuple(1e-3 * 2**power for power in range(18))
 
 
 class Metrics:
-    """Counters of requests, of the queues, and of what routing predicted against what came."""
+    """Counters of requests, of the queues, and of what routing predicted against what came.
+
+    A labelled series exists once it is touched, and a rate over a missing one is no data, so those
+    of a model are there from its first worker on.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._of_models: list[Counter | Histogram] = []
+        info = Info(PREFIX.rstrip("_"), "What this gateway is", registry=self.registry)
+        info.info({"version": __version__})
         self.requests = Counter(
             PREFIX + "requests",
             "RPCs of clients that ended, by status code",
@@ -35,6 +56,10 @@ class Metrics:
             "Matching and pricing the candidates of one decision",
             buckets=SECONDS,
             registry=self.registry,
+        )
+        self.first_token_seconds = self._waits(
+            "time_to_first_token_seconds",
+            "From the arrival of a request to its first tokens, queue and retries included",
         )
         self.retries = self._per_model(
             "retries", "Requests sent to another worker before their first token"
@@ -67,12 +92,8 @@ class Metrics:
             ["model", "end"],
             registry=self.registry,
         )
-        self.queue_seconds = Histogram(
-            PREFIX + "queue_seconds",
-            "From the arrival of a request to its turn, tokenizing included",
-            ["model"],
-            buckets=WAIT_SECONDS,
-            registry=self.registry,
+        self.queue_seconds = self._waits(
+            "queue_seconds", "From the arrival of a request to its turn, tokenizing included"
         )
         self.shed = Counter(
             PREFIX + "shed",
@@ -86,6 +107,21 @@ class Metrics:
             ["model", "tenant"],
             registry=self.registry,
         )
+        for method in ("Generate", "Chat", "Route"):
+            for code in _CODES:
+                self.requests.labels(method, code.name)
+        self.shed.labels("", NO_WORKER)
+
+    def observe(self, model: str, event: Event) -> None:
+        """Take one event of the pool of `model`."""
+        if not isinstance(event, Registered):
+            return
+        for metric in self._of_models:
+            metric.labels(model)
+        for fate in Fate:
+            self.prompt_tokens.labels(model, fate.value)
+        for reason in (*(reason.value for reason in Reason), NO_WORKER):
+            self.shed.labels(model, reason)
 
         self.replanned_prefixes = Counter(
             PREFIX + "replanned_prefixes",
@@ -105,4 +141,13 @@ class Metrics:
             self.prompt_tokens.labels(model, fate.value).inc(tokens)
 
     def _per_model(self, name: str, description: str) -> Counter:
-        return Counter(PREFIX + name, description, ["model"], registry=self.registry)
+        counter = Counter(PREFIX + name, description, ["model"], registry=self.registry)
+        self._of_models.append(counter)
+        return counter
+
+    def _waits(self, name: str, description: str) -> Histogram:
+        histogram = Histogram(
+            PREFIX + name, description, ["model"], buckets=WAIT_SECONDS, registry=self.registry
+        )
+        self._of_models.append(histogram)
+        return histogram

@@ -21,7 +21,7 @@ from gateway.route.ticket import Ticket
 from gateway.route.weights import Weights
 from gateway.scale.demand import Waiting
 from gateway.scale.tally import Tally
-from gateway.serve.metrics import Metrics
+from gateway.serve.metrics import NO_WORKER, Metrics
 from gateway.serve.prepare import Prepared
 from gateway.summary.events import Departed, Event, Loaded, Registered
 
@@ -29,9 +29,6 @@ TICK_SECONDS: Final = 0.1
 
 ANSWER_SECONDS: Final = 0.1
 """So long before its deadline a request that waits is told that its turn did not come."""
-
-NO_WORKER: Final = "no_worker"
-"""In metrics, the reason beside those of `Reason`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.scale.demand import Waiting
 from gateway.scale.tally import Tally
-from gateway.serve.metrics import Metrics
+from gateway.serve.metrics import NO_WORKER, Metrics
 from gateway.serve.models import Models
 from gateway.serve.queue import (
     ANSWER_SECONDS,
-    NO_WORKER,
     TICK_SECONDS,
     Pool,
     Queue,

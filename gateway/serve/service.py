@@ -241,7 +241,7 @@ class GatewayService:
     async def _stream(self, request: Asked, context: Context) -> None:
         prepared, times = await self._arrive(request, context)
         async with self._queues.of(prepared.model).turn(prepared, times):
-            await self._dispatcher.stream(prepared, context.write, times.deadline)
+            await self._dispatcher.stream(prepared, context.write, times)
 
     def _summary(self, worker: FleetWorker) -> SetDigest:
         pool = self._pools.find(worker.registration.model)

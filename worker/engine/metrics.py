@@ -1,6 +1,8 @@
 """The worker's Prometheus metrics: counters where a rate is wanted, so that any window works."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from radixgate import __version__
+from radixgate.v1.worker_pb2 import ModelCard
 
 from worker.engine.events import Finished
 from worker.engine.histogram import BufferedHistogram
@@ -141,3 +143,16 @@ class EngineMetrics:
         self._regret.inc(again)
         if load.prefill_tokens_per_second:
             self._regret_seconds.inc(again / load.prefill_tokens_per_second)
+
+
+def name_worker(registry: CollectorRegistry, card: ModelCard) -> None:
+    """Say which worker of which model the metrics are of: `radixgate_worker_info`."""
+    info = Info("radixgate_worker", "What this worker is", registry=registry)
+    info.info(
+        {
+            "model": card.model,
+            "worker": card.worker,
+            "version": __version__,
+            "kv_format": card.kv_format,
+        }
+    )
