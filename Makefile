@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto proto/externalscaler/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway chart-readme clean
+.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway chart-readme dashboard clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ proto-check: $(STAMP) # Fails when the committed stubs differ from what `make pr
 	for stub in $$(cd $$fresh && ls */*_pb2* */*/*_pb2*); do \
 		cmp -s $$fresh/$$stub proto/$$stub || { echo "proto/$$stub is stale: run 'make proto' and commit"; exit 1; }; \
 	done
+
+dashboard: $(STAMP) ## Write the Grafana dashboard of deploy/dashboard into the Helm chart
+	$(BIN)/python -m deploy.dashboard > deploy/helm/radixgate/files/dashboard.json
 
 chart-readme: $(STAMP) ## Write the table of values in the Helm chart's README
 	$(BIN)/python deploy/helm/readme.py
