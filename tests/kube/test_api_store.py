@@ -1,5 +1,7 @@
 """What the store promises of one object: versions, deletion, collection, ownership, patches."""
 
+import itertools
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -227,6 +229,16 @@ def test_what_someone_applies_stays(steps: list[tuple[str, dict[str, str]]]) -> 
         assert {one["name"]: one.get("value") for one in env} == {
             key: model.values.get(key) for key in model.items
         }
+        assert {key: managers(live, key) for key in "abc"} == model.owners
+
+
+def managers(obj: Obj, annotation: str) -> set[str]:
+    """Who owns an annotation."""
+    return {
+        entry["manager"]
+        for entry in obj["metadata"]["managedFields"]
+        if f"f:{annotation}" in entry["fieldsV1"].get("f:metadata", {}).get("f:annotations", {})
+    }
 
 
 def test_apply_tells_conflicts_by_manager_and_field(store: Store) -> None:
@@ -245,7 +257,9 @@ def test_apply_tells_conflicts_by_manager_and_field(store: Store) -> None:
         store.apply(kinds.DEPLOYMENT, deployment("a", X="1"), manager="helm")
 
 
-def test_replicas_that_nobody_applies_any_more_stay_with_who_scaled(store: Store) -> None:
+def test_replicas_that_nobody_applies_any_more_stay_with_who_scaled() -> None:
+    seconds = itertools.count()
+    store = Store(now=lambda: datetime.fromtimestamp(next(seconds), UTC))
     store.apply(kinds.DEPLOYMENT, deployment("a"), manager="helm")
     scaled = store.get(kinds.DEPLOYMENT, "default", "a") or {}
     scaled["spec"]["replicas"] = 7

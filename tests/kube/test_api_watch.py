@@ -122,8 +122,9 @@ def test_pages_and_a_watch_from_their_revision_end_at_the_present(
         for one in before:
             write(store, *one)
         for later in between:
-            page = listed(store, TARGET, query)
+            page, last = listed(store, TARGET, query), max(seen, default="")
             assert len(page["items"]) <= limit
+            assert all(obj["metadata"]["name"] > last for obj in page["items"])
             seen |= {obj["metadata"]["name"]: obj for obj in page["items"]}
             for one in later:
                 write(store, *one)
@@ -180,6 +181,10 @@ async def test_bookmarks_and_the_end_of_initial_events() -> None:
     assert {event["type"] for event in later} == {"BOOKMARK"}
     assert later[0]["object"]["metadata"]["resourceVersion"] == str(store.revision)
     assert [e["type"] for e in await events(store, **query)] == ["ADDED"]
+    revision = {"resourceVersion": str(store.revision)}
+    store.create(kinds.SECRET, {"metadata": {"name": "of-another-kind"}})
+    first, *_ = await events(store, allowWatchBookmarks="true", **revision)
+    assert first["object"]["metadata"]["resourceVersion"] == str(store.revision)
     with pytest.raises(ApiError, match="resourceVersionMatch"):
         await events(store, sendInitialEvents="true")
 
