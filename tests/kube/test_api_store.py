@@ -104,6 +104,15 @@ def test_defaults_and_cluster_addresses(store: Store) -> None:
     assert probe["periodSeconds"] == 10
 
 
+def test_null_is_as_good_as_absent(store: Store) -> None:
+    given = deployment("a")
+    given["metadata"] |= {"annotations": None, "creationTimestamp": None}
+    given["spec"] |= {"replicas": None}
+    for made in (store.create(kinds.DEPLOYMENT, given), store.replace(kinds.DEPLOYMENT, given)):
+        assert "annotations" not in made["metadata"]
+        assert made["spec"]["replicas"] == 1
+
+
 def test_pods_are_deleted_gracefully(store: Store) -> None:
     store.create(kinds.POD, pod("a"))
     left = store.delete(kinds.POD, "default", "a")
