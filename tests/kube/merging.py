@@ -27,7 +27,7 @@ def merge_keys(kind: Kind, names: Names) -> Names:
     """The fields that tell the items of a list apart; () of a list that is replaced as a whole."""
     if not kind.built_in and names[:1] != ("metadata",):
         return ()
-    if names[-1:] == ("ports",) and (names[-2] != "spec" or kind.kind == "Service"):
+    if names[1:] and names[-1] == "ports" and (names[-2] != "spec" or kind.kind == "Service"):
         return (_PORTS[names[-2]], "protocol") if names[-2] in _PORTS else ()
     return _KEYS.get(names[-1], ()) if names else ()
 
