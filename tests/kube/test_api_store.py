@@ -295,6 +295,17 @@ def test_applied_ports_are_told_apart_by_number_and_protocol(store: Store) -> No
     ]
 
 
+@pytest.mark.parametrize("kind", [kinds.ENDPOINT_SLICE, kinds.POD_MONITOR, kinds.NETWORK_POLICY])
+def test_lists_without_keys_are_replaced_as_a_whole(store: Store, kind: kinds.Kind) -> None:
+    def slice_of(*ports: int) -> Obj:
+        numbered = [{"port": port} for port in ports]
+        return {"metadata": {"name": "a"}, "ports": numbered, "spec": {"ports": numbered}}
+
+    store.apply(kind, slice_of(1, 2), manager="m")
+    obj, _ = store.apply(kind, slice_of(3), manager="m")
+    assert obj["ports"] == obj["spec"]["ports"] == [{"port": 3}]
+
+
 # Patches
 
 
