@@ -15,7 +15,7 @@ from gateway.fleet.trust import Trust
 from gateway.route.breaker import Breakers
 from gateway.scale.demand import Demands
 from gateway.scale.desired import Metric as ScaleMetric
-from gateway.scale.desired import level
+from gateway.scale.desired import level, needs
 from gateway.serve.metrics import PREFIX
 from gateway.serve.outcomes import Outcomes
 from gateway.serve.queues import Queues
@@ -132,13 +132,21 @@ class StateCollector(Collector):
             metric: GaugeMetricFamily(f"{PREFIX}scale_{metric.value}", text, labels=["model"])
             for metric, text in SCALING.items()
         }
+        needed = GaugeMetricFamily(
+            PREFIX + "scale_needed_workers",
+            "Workers that would bring a signal to its target; the largest makes desired_workers",
+            labels=["model", "signal"],
+        )
         for pool in self._pools:
             signals = self._demands.signals(pool.model)
+            if signals.traffic:
+                for signal, workers in needs(signals).items():
+                    needed.add_metric([pool.model, signal], workers)
             for metric, family in families.items():
                 known = level(metric, signals)
                 if known is not None:
                     family.add_metric([pool.model], known)
-        return [*families.values()]
+        return [*families.values(), needed]
 
     def _workers(self) -> list[Metric]:
         """Of each worker that is there now."""

@@ -326,6 +326,23 @@ async def test_time_alone_ends_a_wait() -> None:
     assert scene.is_clean()
 
 
+async def test_who_waits_waited_or_was_refused_counts_for_scaling() -> None:
+    scene = Scene(places=0, seconds=7.0)
+    first, second = scene.start("a"), scene.start("b", timeout=3.0)
+    await settle()
+    scene.now = 2.0
+    assert scene.queues.waiting_for(MODEL) == (2, 4.0)
+    scene.now = 3.0
+    await refused(second)
+    scene.now = 4.0
+    assert scene.queues.waiting_for(MODEL) == (1, 4.0)
+    scene.places = 1
+    await asyncio.wait_for(first, 5)
+    assert scene.queues.waiting_for(MODEL) == (0, 0.0)
+    counted = scene.tally.take([], 0, 0.0)
+    assert (counted.requests, counted.waited_seconds) == (2, 7.0)
+
+
 async def test_who_cannot_be_in_time_is_told_at_once() -> None:
     scene = Scene(places=1)
     go_on = asyncio.Event()
@@ -436,6 +453,7 @@ async def test_a_first_worker_is_waited_for() -> None:
     wrong = asyncio.create_task(scene.queues.card("n", scene.queues.times(60.0)))
     await settle()
     assert scene.queues.waiting() == {"": 2, MODEL: 0}
+    assert scene.queues.waiting_for("m").requests == 2
     scene.known.append("m")
     scene.cards["m"] = make_card("m")
     assert (await asyncio.wait_for(early, 5)).model == "m"
@@ -460,6 +478,8 @@ async def test_a_first_worker_is_not_waited_for_without_end() -> None:
         await asyncio.wait_for(waiting, 5)
     assert caught.value.code is StatusCode.UNAVAILABLE
     assert scene.shed("no_worker") == 2
+    counted = scene.tally.take([], 0, 0.0)
+    assert (counted.requests, counted.waited_seconds) == (1, 5.0)
     gone = asyncio.create_task(scene.queues.card("", scene.queues.times(None)))
     await settle()
     gone.cancel()
