@@ -89,6 +89,18 @@ def test_hits_are_counted_once_although_preempted() -> None:
     assert bench.metric("prompt_tokens_total", source="new") == 28
 
 
+def test_what_a_preempted_sequence_finds_is_its_own_and_heats_nothing() -> None:
+    bench = Bench(num_blocks=10)
+    for first in (1, 2):
+        bench.add(request([first] * 14, max_tokens=17))
+    bench.run()
+    assert bench.metric("preemptions_total") == 1
+    assert bench.core.hottest(1_000) == []
+    bench.add(request([1] * 14))
+    bench.run()
+    assert [prefix.heat for prefix in bench.core.hottest(1_000)] == [1.0]
+
+
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_what_another_worker_began_goes_on_as_it_would_have(cut: int) -> None:
     prompt, tokens = list(range(2 * BLOCK + 1)), expected(list(range(2 * BLOCK + 1)), 9)

@@ -35,7 +35,7 @@ class Double(ScriptedWorker):
         self.asked = 0
         self.warmed: list[GenerateRequest] = []
         self.refusal: StatusCode | None = None
-        self.then: Callable[[], object] = lambda: None
+        self.then: Callable[[], Awaitable[None]] | None = None
         self.told: Callable[[], Awaitable[None]] | None = None
         self.free = asyncio.Event()
         self.free.set()
@@ -53,11 +53,17 @@ class Double(ScriptedWorker):
 
     async def Warm(self, request: WarmPrompt, context: grpc.aio.ServicerContext) -> Warmed:
         self.warmed.append(request.prompt)
-        self.then()
+        if self.then:
+            await self.then()
         await self.free.wait()
         if self.refusal:
             await context.abort(self.refusal, "it may not")
         return Warmed(computed_tokens=len(request.prompt.packed) // 4)
+
+    async def take_room(self) -> None:
+        """Have less room than others, and see to it that this is reported."""
+        self.load.free_blocks -= 40
+        await asyncio.sleep(0.3)
 
     def leave(self) -> None:
         self.load.draining = True
@@ -145,19 +151,24 @@ async def test_what_another_holds_already_is_not_sent(valkey: Valkey, counts: Co
         assert sent.scope.tenant == "t"
 
 
-async def test_what_extends_a_prefix_goes_where_that_went(valkey: Valkey, counts: Counts) -> None:
-    a = Double("a", hot(100, 9), *(hot(first, 5, STRIDE, extends=1) for first in (200, 300, 400)))
-    b, c, d = Double("b"), Double("c"), Double("d")
+async def test_what_extends_a_prefix_goes_where_that_went_though_it_is_not_reported_yet(
+    valkey: Valkey, counts: Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replan, "LANES", 1)
+    stranger, parent, child = hot(500, 7), hot(100, 9), hot(300, 5, STRIDE, extends=1)
+    a = Double("a", parent, stranger, child)
+    others = [Double(name) for name in ("b", "c", "d")]
     async with (
         serving(valkey, metrics_port=counts.port) as client,
-        working(client, a, b, c, d),
+        working(client, a, *others),
     ):
+        for each in others:
+            each.then = each.take_room
         a.leave()
-        await counts.reach(computed=4)
-        (used,) = [each for each in (b, c, d) if each.warmed]
-        assert sorted(each.packed for each in used.warmed) == sorted(
-            [a.hot[0].packed, *(a.hot[0].packed + each.packed for each in a.hot[1:])]
-        )
+        await counts.reach(computed=3)
+        sent = [sorted(each.packed for each in other.warmed) for other in others]
+        family = [parent.packed, parent.packed + child.packed]
+        assert sorted(sent) == [[], family, [stranger.packed]]
 
 
 async def test_one_that_leaves_too_gets_nothing(valkey: Valkey, counts: Counts) -> None:
@@ -201,7 +212,12 @@ async def test_one_that_refuses_is_asked_once_and_then_left_alone(
 async def test_one_that_dies_meanwhile_is_given_up(valkey: Valkey, counts: Counts) -> None:
     a, b = Double("a", hot(100)), Double("b")
     b.free.clear()
-    b.then = lambda: asyncio.create_task(b.stop())
+    stopping: list[asyncio.Task[None]] = []
+
+    async def die() -> None:
+        stopping.append(asyncio.ensure_future(b.stop()))
+
+    b.then = die
     async with serving(valkey, metrics_port=counts.port) as client, working(client, a, b):
         a.leave()
         await counts.reach(failed=1)

@@ -17,7 +17,7 @@ from gateway.summary.outbox import Outbox
 from tests.route.test_router import make_prompt, make_worker
 
 PREFIX, OWN = 4096, 20
-RATE = 1.0  # Tokens per ms of `make_worker`.
+RATE = 2.0  # Tokens per ms.
 ids = count(10_000)
 
 
@@ -38,7 +38,8 @@ def cold(state: SyncState = SyncState.SYNCED) -> FleetWorker:
 
 def warm(backlog_tokens: int = 0, **load: float) -> FleetWorker:
     """It has less room than one that has just come."""
-    return make_worker("warm", backlog_tokens=backlog_tokens, free_blocks=500, **load)
+    measured = {"prefill_tokens_per_second": 1000 * RATE, "free_blocks": 500} | load
+    return make_worker("warm", backlog_tokens=backlog_tokens, **measured)
 
 
 @pytest.fixture
@@ -107,13 +108,13 @@ def test_once_it_pays_both_take_their_share_and_nobody_waits_longer_for_it(
         chosen.append(best.worker.id)
         delays.append(best.total_ms)
     assert chosen[0] == "cold"
-    alone = [behind + OWN * at for at in range(1, 201)]
+    alone = [(behind + OWN * at) / RATE for at in range(1, 201)]
     assert all(delay <= waits * (1 + TIE_RATIO) for delay, waits in zip(delays, alone, strict=True))
     # The prefix was computed once, and what is left of the lead is shared out.
-    assert delays[0] == PREFIX + OWN
+    assert delays[0] == (PREFIX + OWN) / RATE
     lead = (behind - PREFIX) // OWN
     assert chosen[: lead // 2] == ["cold"] * (lead // 2)
-    assert max(delays) <= max(behind, PREFIX) + 200 * OWN
+    assert max(delays) <= (behind + 200 * OWN) / RATE
 
 
 def test_its_first_slow_steps_keep_misses_from_it_only_as_far_as_they_are_slow(
@@ -122,7 +123,7 @@ def test_its_first_slow_steps_keep_misses_from_it_only_as_far_as_they_are_slow(
     """Until it has warmed up it may measure less than the others, and is still no worse than them
     when these have so much to do.
     """
-    slow = make_worker("cold", prefill_tokens_per_second=500)
+    slow = make_worker("cold", prefill_tokens_per_second=500 * RATE)
     assert send(router, stranger(640), warm(), slow) == "warm"
     router.reported("warm")
     assert send(router, stranger(640), warm(backlog_tokens=900), slow) == "cold"
