@@ -111,7 +111,6 @@ def test_the_schema_leaves_no_object_open(source: str) -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     free = {
         "global",
-        "monitoring",
         "valueFrom",
         "nodeAffinity",
         "podAffinity",
