@@ -58,5 +58,6 @@ async def discover(
     stack.push_async_callback(redis.aclose)
     key = leader_key(cluster.namespace, discovered.selector)
     leader = Leader(redis, key, clock)
+    stack.push_async_callback(leader.close)
     writer = CostWriter(cluster, leader, fleet, discovered=discovered, values=values)
     return discovered, [discovery.run, leader.run, writer.run]

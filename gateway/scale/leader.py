@@ -70,15 +70,16 @@ class Leader:
         return self._clock() < self._until
 
     async def run(self) -> None:
-        """Lead when nobody else does, until cancelled; then another may lead at once."""
-        try:
-            while True:
-                await self._renew()
-                await asyncio.sleep(self._seconds / RENEWALS)
-        finally:
-            self._until = -math.inf
-            with suppress(RedisError):
-                await self._give_up(keys=[self._key], args=[self._token])
+        """Lead when nobody else does, until cancelled."""
+        while True:
+            await self._renew()
+            await asyncio.sleep(self._seconds / RENEWALS)
+
+    async def close(self) -> None:
+        """Let another lead at once, when `run` has been cancelled."""
+        self._until = -math.inf
+        with suppress(RedisError):
+            await self._give_up(keys=[self._key], args=[self._token])
 
     async def _renew(self) -> None:
         led, asked_at, problem = self.leads, self._clock(), "another does"

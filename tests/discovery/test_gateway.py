@@ -231,7 +231,9 @@ async def test_calls_of_a_pod_that_is_gone_and_silent_go_on_elsewhere(
         await until(lambda: _is(lambda: bool(a.asked)))
         b = await here.enter("b", "127.0.0.12")
         cluster.put("s", [b.pod])
-        responses = await running
+        # NOTE: who answers would have a minute to finish.
+        async with asyncio.timeout(30):
+            responses = await running
         assert events(responses)[-1] == "finished"
         assert b.asked
 
