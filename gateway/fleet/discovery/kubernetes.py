@@ -62,7 +62,7 @@ class Timing(NamedTuple):
         return cls(
             watch=0.6 * period,
             spare=max(0.5, 0.1 * period),
-            answer=0.2 * period,
+            answer=0.15 * period,
             settle=0.1 * period,
             retry=0.02 * period,
             longest=0.5 * period,
