@@ -150,6 +150,7 @@ CASES: Final[dict[str, Values]] = {
         "workers": [pool(image={"tag": "0.1.0-cuda", "digest": _DIGEST})],
     },
     "openshift": {"runAsUser": None, "workers": [pool(model=_HUB)]},
+    "own user": {"runAsUser": 1_000_660_000},
     "one small gateway": {"gateway": {"replicas": 1, "resources": {"limits": {"cpu": "1"}}}},
     "long names": {"fullnameOverride": "r" * 60, "workers": [pool("p" * 20, model=_HUB)]},
 }
