@@ -101,7 +101,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     demands = Demands(
         name,
         fleet,
-        size_of=lambda model: sum(not worker.draining for worker in fleet.workers(model)),
+        size_of=lambda model: sum(not worker.closed for worker in fleet.workers(model)),
         waiting_of=lambda model: queues.waiting_for(model),  # noqa: PLW0108 (queues come after)
         clock=clock,
         epoch=time.time() - clock(),

@@ -2,8 +2,8 @@
 
 A ReplicaSet that is scaled down deletes ready pods by rising cost. A pod's cost is the logarithm of
 the prompt tokens a second that its cache saves from being computed, in half octaves: so it does not
-depend on the other pods, and changes seldom. It follows its value only when that has moved by three
-quarters of a step, so a value at the edge of two steps does not go to and fro.
+depend on the other pods, and changes seldom. It follows its value only when that has moved by four
+fifths of a step, so a value at the edge of two steps does not go to and fro.
 """
 
 import math
@@ -17,7 +17,7 @@ DRAINING: Final = -1
 costs 0, as one does that saves nothing: there is nothing yet to lose with either."""
 
 STEPS_PER_OCTAVE: Final = 2
-MOVES_AT: Final = 0.75
+MOVES_AT: Final = 0.8
 
 
 class Holding(NamedTuple):

@@ -107,6 +107,15 @@ class Metrics:
             ["model", "tenant"],
             registry=self.registry,
         )
+        self.replanned_prefixes = Counter(
+            PREFIX + "replanned_prefixes",
+            "Hot prefixes of leaving workers, by what became of them elsewhere",
+            ["model", "outcome"],
+            registry=self.registry,
+        )
+        self.replanned_tokens = self._per_model(
+            "replanned_tokens", "Tokens of these that other workers have computed"
+        )
         for method in ("Generate", "Chat", "Route"):
             for code in _CODES:
                 self.requests.labels(method, code.name)
@@ -122,16 +131,6 @@ class Metrics:
             self.prompt_tokens.labels(model, fate.value)
         for reason in (*(reason.value for reason in Reason), NO_WORKER):
             self.shed.labels(model, reason)
-
-        self.replanned_prefixes = Counter(
-            PREFIX + "replanned_prefixes",
-            "Hot prefixes of leaving workers, by what became of them elsewhere",
-            ["model", "outcome"],
-            registry=self.registry,
-        )
-        self.replanned_tokens = self._per_model(
-            "replanned_tokens", "Tokens of these that other workers have computed"
-        )
 
     def started(self, outcome: Outcome) -> None:
         """A worker began a request."""

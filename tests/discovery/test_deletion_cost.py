@@ -2,7 +2,7 @@
 
 import math
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.scale.deletion_cost import DRAINING, Holding, cost, costs
@@ -15,10 +15,11 @@ def test_a_cost_is_an_int32_and_near_its_value(value: float, before: int | None)
     exact = 2 * math.log2(1 + value)
     found = cost(value, before)
     assert 0 <= found < 2**31
-    assert abs(found - exact) < 0.75 + 1e-9
+    assert abs(found - exact) < 0.8 + 1e-9
 
 
 @given(VALUES, st.lists(st.floats(-0.10, 0.10)))
+@example(75.0, [0.09375, -0.09375])
 def test_a_value_that_sways_moves_its_cost_once_at_most(value: float, sways: list[float]) -> None:
     now = cost(value, None)
     seen = {now}

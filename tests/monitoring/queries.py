@@ -6,17 +6,6 @@ from typing import Any, Final
 
 from tests.monitoring.promtool import DASHBOARD, rules
 
-# Of parts that are not merged yet: to be removed with the merge that brings them.
-PENDING: Final = {
-    "radixgate_gateway_discovery_age_seconds",
-    "radixgate_gateway_discovery_endpoints",
-    "radixgate_gateway_scale_cache_pressure",
-    "radixgate_gateway_scale_desired_workers",
-    "radixgate_gateway_scale_kv_utilization",
-    "radixgate_gateway_scale_miss_rate",
-    "radixgate_gateway_scale_queue_seconds",
-}
-
 # Served by others.
 FOREIGN: Final = {"keda_scaled_object_errors_total"}
 

@@ -24,7 +24,6 @@ from tests.monitoring.promtool import DOCS, RULES, alerts, needs_prometheus
 from tests.monitoring.queries import (
     FOREIGN,
     KUBERNETES,
-    PENDING,
     asked,
     expressions,
     metrics,
@@ -129,7 +128,7 @@ def ask(client: Client, turn: int) -> None:
 @pytest.mark.parametrize("query", asked(WINDOW).values(), ids=asked(WINDOW).keys())
 def test_every_query_of_the_dashboard_has_data(prometheus: Prometheus, query: str) -> None:
     values = prometheus.values(query)
-    assert bool(values) != bool(metrics(query) & (PENDING | KUBERNETES))
+    assert bool(values) != bool(metrics(query) & KUBERNETES)
 
 
 @pytest.mark.parametrize("name", expressions())
@@ -139,7 +138,7 @@ def test_every_rule_works_and_what_it_looks_at_is_there(prometheus: Prometheus, 
     assert bool(values) == (name not in alerts()), "a healthy fleet gives no reason for alerts"
     for selector in selectors(expression):
         there = bool(prometheus.values(selector))
-        assert there != bool(metrics(selector) & (PENDING | KUBERNETES | FOREIGN)), selector
+        assert there != bool(metrics(selector) & (KUBERNETES | FOREIGN)), selector
 
 
 def test_prometheus_finds_nothing_wrong_with_the_rules(prometheus: Prometheus) -> None:
@@ -154,4 +153,4 @@ def test_no_text_names_a_metric_that_nobody_serves(prometheus: Prometheus) -> No
     recorded = {name for name in named if name.startswith("model:")}
     assert recorded <= expressions().keys()
     parts = {re.sub("_(bucket|count|sum)$", "", name) for name in named - recorded}
-    assert parts - prometheus.names == PENDING | FOREIGN
+    assert parts - prometheus.names == FOREIGN | KUBERNETES
