@@ -1,12 +1,13 @@
-"""A Kubernetes API server for tests, small enough to read.
+"""A Kubernetes cluster for tests, small enough to read.
 
 `Store` (store.py) holds the objects and is all that in-process controllers need; `ApiServer`
-(server.py) serves it over HTTP to real clients: Helm, kubectl, `kubernetes.aio`.
+(server.py) serves it over HTTP to real clients: Helm, kubectl, `kubernetes.aio`. `Cluster`
+(cluster.py) adds controllers, and a kubelet that turns pods into processes.
 
-Faithful where clients of this project look: names, uid, resourceVersion, generation, finalizers,
-graceful deletion, garbage collection, conflicts, server-side apply with managed fields, the four
-patch formats, selectors, paged lists, watches with bookmarks, WatchList and 410, RBAC by Roles in
-namespaces, discovery, Secrets as protobuf, errors in the real words.
+The API server is faithful where clients of this project look: names, uid, resourceVersion,
+generation, finalizers, graceful deletion, garbage collection, conflicts, server-side apply with
+managed fields, the four patch formats, selectors, paged lists, watches with bookmarks, WatchList
+and 410, RBAC by Roles in namespaces, discovery, Secrets as protobuf, errors in the real words.
 
 Not there: etcd and a second replica, TLS and client certificates, ClusterRoles, admission webhooks,
 validation against schemas, custom resource definitions (those that charts use are kinds like
