@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto proto/externalscaler/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway chart-readme dashboard clean
+.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway chart-readme dashboard test-kube clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test-fast: $(STAMP) ## Run the pure unit and property tests (under a minute)
 
 test-fault: $(STAMP) ## Kill and hang gateways, workers and Redis under load, in every order
 	$(BIN)/python -m pytest tests/fault --durations=0
+
+test-kube: $(STAMP) ## Install the chart with Helm into a small cluster of processes, and scale it
+	$(BIN)/python -m pytest tests/kube --durations=0
 
 lint: $(STAMP) proto-check ## Check format, lint, types, import layers and that the stubs are fresh
 	$(BIN)/ruff format --check .
