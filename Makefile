@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto proto/externalscaler/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway chart-readme dashboard test-kube clean
+.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-autoscaling bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway chart-readme dashboard test-kube clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-gateway: $(STAMP) ## Measure what the gateway adds to a request, and how s
 
 bench-demand: $(STAMP) ## Measure what it costs a gateway to know the demand that scaling follows
 	@$(BIN)/python -m bench.demand
+
+bench-autoscaling: $(STAMP) ## Let a load outgrow its workers in a cluster of processes; draws docs/autoscaling.svg
+	@$(BIN)/python -m bench.autoscaling
 
 bench-attention: $(STAMP) ## Measure attention over paged KV beside torch's own
 	@$(BIN)/python -m bench.attention
