@@ -37,20 +37,28 @@ def chart() -> helm.Chart:
 
 
 def files(
-    values: Mapping[str, Any], *, release: str = RELEASE, of: helm.Chart | None = None
+    values: Mapping[str, Any],
+    *,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    of: helm.Chart | None = None,
 ) -> dict[str, str]:
     """What each template becomes, by its path in the chart."""
-    rendered = (of or chart()).render(dict(values), name=release, namespace=NAMESPACE)
+    rendered = (of or chart()).render(dict(values), name=release, namespace=namespace)
     return {path.removeprefix("radixgate/templates/"): text for path, text in rendered.items()}
 
 
 def render(
-    values: Mapping[str, Any], *, release: str = RELEASE, of: helm.Chart | None = None
+    values: Mapping[str, Any],
+    *,
+    release: str = RELEASE,
+    namespace: str = NAMESPACE,
+    of: helm.Chart | None = None,
 ) -> list[Object]:
     """All objects of the release, and of its tests."""
     return [
         document
-        for path, text in files(values, release=release, of=of).items()
+        for path, text in files(values, release=release, namespace=namespace, of=of).items()
         if path.endswith(".yaml")
         for document in yaml.load_all(text, _Loader)
         if document

@@ -2,19 +2,22 @@
 
 import json
 import re
+import shutil
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import helm_python as helm
 import kubernetes_validate
 import pytest
+import yaml
 from cloudcoil.models.keda import v1alpha1 as keda
 from cloudcoil.models.prometheus_operator import v1 as prometheus_operator
 from kubernetes_validate import utils
 from packaging.version import Version
 
-from tests.helm.cases import CASES, SINCE
+from tests.helm.cases import CASES, SINCE, pool
 from tests.helm.chart import (
     CHART,
     Object,
@@ -129,9 +132,12 @@ def test_a_custom_field_that_does_not_exist_is_found() -> None:
     assert unknown_fields(found, known) == NEWER | {("spec", "triggers", "metriktype")}
 
 
+def assert_names_are_unique(objects: list[Object]) -> None:
+    assert_once([(found["kind"], found["metadata"]["name"]) for found in objects])
+
+
 def test_names_fit_and_are_unique(objects: list[Object]) -> None:
-    identities = [(found["kind"], found["metadata"]["name"]) for found in objects]
-    assert len(set(identities)) == len(identities)
+    assert_names_are_unique(objects)
     for found in objects:
         metadata = found["metadata"]
         assert DNS_LABEL.fullmatch(metadata["name"]), metadata["name"]
@@ -152,6 +158,59 @@ def test_long_releases_that_begin_alike_do_not_meet() -> None:
         for end in ("a", "b")
     )
     assert not one & other
+
+
+SOURCES = [
+    {"pvc": {"claimName": "123"}},
+    {"image": {"reference": "123", "path": "456"}},
+    {"hub": {"repository": "123", "claimName": "123", "tokenSecret": {"name": "1", "key": "2"}}},
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids="".join)
+@pytest.mark.usefixtures("_schemas_are_read_once")
+def test_a_name_is_text_whatever_it_looks_like(source: Object) -> None:
+    values = {
+        "fullnameOverride": "gate",
+        "image": {"pullSecrets": ["123"], "tag": "1.0"},
+        "redis": {
+            "mode": "external",
+            "external": {
+                "existingSecret": {"name": "123", "key": "456"},
+                "caSecret": {"name": "1e3", "key": "789"},
+            },
+        },
+        "monitoring": {part: {"enabled": True} for part in ("scrape", "rules", "dashboard")},
+        "workers": [
+            {
+                "name": "on",
+                "model": {"name": "123", **source},
+                "runtimeClassName": "123",
+                "priorityClassName": "123",
+                "autoscaling": {"mode": "hpa"},
+            }
+        ],
+    }
+    for found in render(values, release="123", namespace="456"):
+        if found["kind"] in CUSTOM:
+            CUSTOM[found["kind"]].model_validate(found)
+        else:
+            validate(json.dumps(found), VERSIONS[-1])
+
+
+def test_two_in_one_release_keep_apart(tmp_path: Path) -> None:
+    above = tmp_path / "above"
+    shutil.copytree(CHART, above / "charts" / "radixgate")
+    dependencies = [
+        {"name": "radixgate", "version": "*", "alias": name} for name in ("east", "west")
+    ]
+    definition = {"apiVersion": "v2", "name": "above", "version": "1.0.0"}
+    (above / "Chart.yaml").write_text(yaml.safe_dump(definition | {"dependencies": dependencies}))
+    with helm.Chart.load(above) as chart:
+        objects = render({name: {"workers": [pool()]} for name in ("east", "west")}, of=chart)
+    assert len(of_kind(objects, "Deployment")) == 4
+    assert_names_are_unique(objects)
+    assert_selectors_find_one(objects)
 
 
 def test_pods_pass_the_restricted_profile(objects: list[Object]) -> None:
@@ -283,12 +342,18 @@ def test_selectors_find_what_they_mean(objects: list[Object]) -> None:
         assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
         selected = selected_by(objects, found["spec"]["selector"]["matchLabels"])
         assert len(selected) == 1, "two workloads would take each other's pods"
-    for found in of_kind(objects, "PodDisruptionBudget"):
-        assert len(selected_by(objects, found["spec"]["selector"]["matchLabels"])) == 1
+    assert_selectors_find_one(objects)
     for found in of_kind(objects, "Service"):
         (pod,) = selected_by(objects, found["spec"]["selector"])
         ports = {port["name"] for one in pod["spec"]["containers"] for port in one["ports"]}
         assert {port["targetPort"] for port in found["spec"]["ports"]} <= ports
+
+
+def assert_selectors_find_one(objects: list[Object]) -> None:
+    for found in of_kind(objects, "PodDisruptionBudget"):
+        assert len(selected_by(objects, found["spec"]["selector"]["matchLabels"])) == 1
+    for found in of_kind(objects, "Service"):
+        assert len(selected_by(objects, found["spec"]["selector"])) == 1
 
 
 def selected_by(objects: list[Object], labels: dict[str, str]) -> list[Object]:

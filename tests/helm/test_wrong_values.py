@@ -229,5 +229,13 @@ def test_sizes_are_compared_whatever_their_units(kv: str, limit: str) -> None:
         render({"workers": [pool(kv={"memory": kv}, resources=resources)]})
 
 
+@pytest.mark.parametrize("release", ["1st", "a.b"])
+def test_a_release_that_cannot_begin_names_is_refused(release: str) -> None:
+    message = f"none can begin with {release}-radixgate; set fullnameOverride"
+    with pytest.raises(helm.HelmError, match=message):
+        render({}, release=release)
+    assert render({"fullnameOverride": "gate"}, release=release)
+
+
 def test_a_chart_above_may_hand_down_globals() -> None:
     assert render({"global": {"anything": 1}})

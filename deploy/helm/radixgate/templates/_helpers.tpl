@@ -2,12 +2,16 @@
 
 {{/*
 What all names begin with: 35 characters at most, so that with any suffix a name stays within 63. What
-is longer ends in a hash, so that two long releases do not share a name.
+is longer ends in a hash, so that two long releases do not share a name. As a chart of charts may have two of
+these, each with an alias, the chart's own name is in it and in the selectors.
 */}}
 {{- define "radixgate.fullname" -}}
 {{- $name := .Values.fullnameOverride -}}
 {{- if not $name -}}
-{{- $name = ternary .Release.Name (printf "%s-radixgate" .Release.Name) (contains "radixgate" .Release.Name) -}}
+{{- $name = ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) -}}
+{{- end -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "names of Services begin with a letter and have no dots, so none can begin with %s; set fullnameOverride" $name) -}}
 {{- end -}}
 {{- if gt (len $name) 35 -}}
 {{- printf "%s-%s" ($name | trunc 26 | trimSuffix "-") ($name | sha256sum | trunc 8) -}}
@@ -21,11 +25,11 @@ Labels by which Services, policies and workloads select; they never change in an
 Call with (dict "root" $ "component" "worker" "pool" "name"); without pool: the whole component.
 */}}
 {{- define "radixgate.selectorLabels" -}}
-app.kubernetes.io/name: radixgate
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- with .pool }}
-radixgate.io/pool: {{ . }}
+radixgate.io/pool: {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -57,7 +61,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* Label selector of the workers' EndpointSlices, as an option of the gateway. */}}
 {{- define "radixgate.discover" -}}
-app.kubernetes.io/name=radixgate,app.kubernetes.io/instance={{ .Release.Name }},app.kubernetes.io/component=worker
+app.kubernetes.io/name={{ .Chart.Name }},app.kubernetes.io/instance={{ .Release.Name }},app.kubernetes.io/component=worker
 {{- end }}
 
 {{/* Pod-level security: what the `restricted` profile asks for. Call with the root. */}}
@@ -119,7 +123,7 @@ livenessProbe:
 {{- with .Values.image.pullSecrets -}}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end -}}
 {{- end }}

@@ -76,18 +76,18 @@
 name: models
 {{- with .model.pvc }}
 persistentVolumeClaim:
-  claimName: {{ .claimName }}
+  claimName: {{ .claimName | quote }}
   readOnly: true
 {{- end }}
 {{- with .model.image }}
 image:
-  reference: {{ .reference }}
+  reference: {{ .reference | quote }}
   pullPolicy: {{ .pullPolicy | default "IfNotPresent" }}
 {{- end }}
 {{- with .model.hub }}
 {{- if .claimName }}
 persistentVolumeClaim:
-  claimName: {{ .claimName }}
+  claimName: {{ .claimName | quote }}
 {{- else }}
 emptyDir: {}
 {{- end }}
