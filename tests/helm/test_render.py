@@ -373,8 +373,8 @@ def test_gateways_look_for_the_labels_of_the_workers_services(objects: list[Obje
 def test_the_role_has_no_more_than_it_needs(objects: list[Object]) -> None:
     (role,) = of_kind(objects, "Role")
     (gateway,) = (one for one in all_containers(objects) if one["name"] == "gateway")
-    watch = (["discovery.k8s.io"], ["endpointslices"], ["get", "list", "watch"])
-    cost = ([""], ["pods"], ["get", "patch"])
+    watch = (["discovery.k8s.io"], ["endpointslices"], ["list", "watch"])
+    cost = ([""], ["pods"], ["patch"])
     scaled = bool(of_kind(objects, "ScaledObject", "HorizontalPodAutoscaler"))
     assert ("--deletion-costs" in gateway["args"]) is scaled
     assert [(rule["apiGroups"], rule["resources"], rule["verbs"]) for rule in role["rules"]] == (
