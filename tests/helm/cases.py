@@ -54,7 +54,10 @@ CASES: Final[dict[str, Values]] = {
     "cpu": {
         "workers": [
             pool(
-                resources={"requests": {"cpu": "3500m", "memory": "6Gi"}},
+                resources={
+                    "requests": {"cpu": "3500m", "memory": "6Gi"},
+                    "limits": {"memory": "6Gi"},
+                },
                 weights="int8",
                 tenantShares={"acme": "0.3-0.8", "*": "0-0.5"},
                 extraArgs=["--pin-share=0.1", "--chunk-ms", "50"],

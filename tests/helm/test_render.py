@@ -257,6 +257,15 @@ def test_resources_are_asked_for_and_memory_is_bounded(objects: list[Object]) ->
         assert "memory" in container["resources"]["limits"]
 
 
+def test_a_pool_says_only_what_is_other_than_the_defaults() -> None:
+    objects = render({"workers": [pool(resources={"limits": {"memory": "8Gi"}})]})
+    (worker,) = (one for one in all_containers(objects) if one["name"] == "worker")
+    assert worker["resources"] == {
+        "requests": {"cpu": "2", "memory": "4Gi"},
+        "limits": {"memory": "8Gi"},
+    }
+
+
 def test_what_serves_is_probed(objects: list[Object]) -> None:
     for pod in pods(objects):
         for container in pod["spec"]["containers"]:

@@ -53,7 +53,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"workers": [pool(model={"name": "m", "pvc": {"claimName": "c", "path": "../x"}})]},
         "'../x' does not match pattern",
     ),
-    "no requests": (
+    "typo in resources": (
         {"workers": [pool(resources={"request": {}})]},
         "additional properties 'request' not allowed",
     ),
@@ -144,6 +144,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "worker pool chat: kv.memory is 4GiB, and the memory limit of 4Gi must hold the model as "
         "well; raise resources.limits.memory or lower kv.memory",
     ),
+    "less than the request of the defaults": (
+        {"workers": [pool(resources={"limits": {"memory": "2Gi"}})]},
+        "worker pool chat: resources.requests.memory is 4Gi, more than limits.memory, 2Gi; lower",
+    ),
+    "limit of a gateway": (
+        {"gateway": {"resources": {"limits": {"memory": 500_000_000}}}},
+        "gateway: resources.requests.memory is 1Gi, more than limits.memory",
+    ),
     "latest": ({"image": {"tag": "latest"}}, "image.tag is latest, .* give the tag of a release"),
     "latest in a pool": (
         {"workers": [pool(image={"tag": "latest"})]},
@@ -219,10 +227,17 @@ def test_image_volumes_need_a_kubernetes_that_has_them(capfd: pytest.CaptureFixt
 
 @pytest.mark.parametrize(
     ("kv", "limit"),
-    [("999MB", "1G"), ("1023MiB", "1Gi"), ("2.9GiB", "3Gi"), ("999K", "1000000"), ("1Gi", "1.1Gi")],
+    [
+        ("999MB", "1G"),
+        ("1023MiB", "1Gi"),
+        ("2.9GiB", "3Gi"),
+        ("999K", "1000000"),
+        ("1Gi", "1.1Gi"),
+        ("1GiB", 1_100_000_000),
+    ],
 )
-def test_sizes_are_compared_whatever_their_units(kv: str, limit: str) -> None:
-    resources = {"requests": {"cpu": 1, "memory": limit}, "limits": {"memory": limit}}
+def test_sizes_are_compared_whatever_their_units(kv: str, limit: str | int) -> None:
+    resources: dict[str, Any] = {"requests": {"memory": "1k"}, "limits": {"memory": limit}}
     assert render({"workers": [pool(kv={"memory": kv}, resources=resources)]})
     resources["limits"] = {"memory": kv.removesuffix("B").replace("K", "k")}
     with pytest.raises(helm.HelmError, match=f"kv.memory is {kv}"):

@@ -4,6 +4,8 @@
 {{- include "radixgate.validateTag" (dict "tag" .Values.image.tag "where" "image") -}}
 {{- include "radixgate.validateTag" (dict "tag" .Values.gateway.image.tag "where" "gateway.image") -}}
 {{- include "radixgate.validateTag" (dict "tag" .Values.redis.bundled.image.tag "where" "redis.bundled.image") -}}
+{{- include "radixgate.validateMemory" (dict "resources" .Values.gateway.resources "where" "gateway") -}}
+{{- include "radixgate.validateMemory" (dict "resources" .Values.redis.bundled.resources "where" "redis.bundled") -}}
 {{- if or .Values.workerDefaults.name .Values.workerDefaults.model -}}
 {{- fail "workerDefaults has name or model, which each pool has of its own; move them to the entries of workers" -}}
 {{- end -}}
@@ -30,11 +32,21 @@
 {{- if and $pool.gpu.enabled (ne $pool.weights "float32") -}}
 {{- fail (printf "%s has gpu.enabled and weights: %s, which only a CPU keeps; leave out weights" $where $pool.weights) -}}
 {{- end -}}
-{{- $limit := dig "limits" "memory" "" $pool.resources | toString -}}
+{{- include "radixgate.validateMemory" (dict "resources" $pool.resources "where" $where) -}}
+{{- $limit := dig "limits" "memory" "" $pool.resources -}}
 {{- if and $limit (not $pool.gpu.enabled) (le (include "radixgate.bytes" $limit | float64) (include "radixgate.bytes" $pool.kv.memory | float64)) -}}
 {{- fail (printf "%s: kv.memory is %s, and the memory limit of %s must hold the model as well; raise resources.limits.memory or lower kv.memory" $where $pool.kv.memory $limit) -}}
 {{- end -}}
 {{- include "radixgate.validateTag" (dict "tag" $pool.image.tag "where" (printf "%s: image" $where)) -}}
+{{- end -}}
+{{- end }}
+
+{{/* A limit that is given alone stands beside the request of the defaults. */}}
+{{- define "radixgate.validateMemory" -}}
+{{- $request := dig "requests" "memory" "" .resources -}}
+{{- $limit := dig "limits" "memory" "" .resources -}}
+{{- if and $request $limit (gt (include "radixgate.bytes" $request | float64) (include "radixgate.bytes" $limit | float64)) -}}
+{{- fail (printf "%s: resources.requests.memory is %v, more than limits.memory, %v; lower the one or raise the other" .where $request $limit) -}}
 {{- end -}}
 {{- end }}
 
@@ -98,10 +110,11 @@
 {{- end -}}
 {{- end }}
 
-{{/* Bytes of a size such as 4Gi, 512MiB or 1.5GB. */}}
+{{/* Bytes of a size such as 4Gi, 512MiB, 1.5GB or 1000000. */}}
 {{- define "radixgate.bytes" -}}
-{{- $number := regexFind "^[0-9.]+" . -}}
-{{- $unit := . | trimPrefix $number | trimSuffix "B" | upper -}}
+{{- $text := ternary (printf "%.0f" .) (toString .) (kindIs "float64" .) -}}
+{{- $number := regexFind "^[0-9.]+" $text -}}
+{{- $unit := $text | trimPrefix $number | trimSuffix "B" | upper -}}
 {{- $factor := ternary 1024 1000 (hasSuffix "I" $unit) -}}
 {{- $bytes := float64 $number -}}
 {{- range until (add1 (index (dict "" -1 "K" 0 "M" 1 "G" 2 "T" 3) (trimSuffix "I" $unit)) | int) -}}
