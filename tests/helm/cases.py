@@ -118,7 +118,7 @@ CASES: Final[dict[str, Values]] = {
             "lookaside": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
             "metrics": [],
             "dnsPorts": [53, 5353],
-            "apiServer": {"cidrs": ["10.96.0.1/32"], "ports": [443]},
+            "apiServer": {"to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}], "ports": [443]},
         },
     },
     "busy gateways": {

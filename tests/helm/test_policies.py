@@ -77,7 +77,7 @@ def _peer_matches(peers: list[Object] | None, end: Object) -> bool:
 
 def _one_matches(peer: Object, end: Object) -> bool:
     if "ipBlock" in peer:
-        prefix = {"0.0.0.0/0": "", "::/0": "::", "10.0.0.0/8": "10.", "10.96.0.1/32": "10.96.0.1"}
+        prefix = {"10.0.0.0/8": "10.", "10.96.0.1/32": "10.96.0.1"}
         return bool(end["address"].startswith(prefix[peer["ipBlock"]["cidr"]]))
     namespace = {"kubernetes.io/metadata.name": end["namespace"]}
     return (
@@ -162,11 +162,36 @@ def test_only_a_pool_that_pulls_reaches_the_world() -> None:
     assert found == {"pulled"}
 
 
+def test_a_pull_goes_through_a_proxy() -> None:
+    pulled = pool("pulled", model={"name": "m", "hub": {"repository": "a/b"}})
+    to = [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    objects = render({"workers": [pulled], "networkPolicy": {"hub": {"ports": [3128], "to": to}}})
+    worker = ends(objects)["worker"]
+    assert reach(objects, worker, {**WORLD, "address": "10.9.9.9"}, 3128)
+    assert not reach(objects, worker, WORLD, 3128)
+    assert not reach(objects, worker, WORLD, 443)
+
+
+def test_what_may_be_anywhere_may_be_a_pod_or_a_node() -> None:
+    objects = render(CASES["external redis"] | {"workers": [pool()]})
+    gateway = ends(objects)["gateway"]
+    # NOTE: Cilium counts pods and nodes, so a Redis and the API server in the cluster, to no address.
+    for port in (443, 6379, 6443):
+        rules = [
+            rule
+            for policy in _selecting(objects, "Egress", gateway)
+            for rule in policy["spec"]["egress"]
+            if port in {one["port"] for one in rule["ports"]}
+        ]
+        assert ["to" in rule for rule in rules] == [False], port
+
+
 def test_an_external_redis_is_reached_where_it_is() -> None:
+    to = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}]
     external = CASES["external redis"] | {
-        "networkPolicy": {"externalRedis": {"cidrs": ["10.0.0.0/8"], "ports": [6379]}}
+        "networkPolicy": {"externalRedis": {"to": to, "ports": [6379]}}
     }
     objects = render(external)
     gateway = ends(objects)["gateway"]
-    assert reach(objects, gateway, {**WORLD, "address": "10.9.9.9"}, 6379)
+    assert reach(objects, gateway, KEDA, 6379)
     assert not reach(objects, gateway, WORLD, 6379)
