@@ -122,6 +122,7 @@ CASES: Final[dict[str, Values]] = {
         },
     },
     "busy gateways": {
+        "networkPolicy": {"clients": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
         "gateway": {
             "replicas": 5,
             "service": {"type": "LoadBalancer", "annotations": {"example.com/internal": "true"}},
@@ -139,7 +140,7 @@ CASES: Final[dict[str, Values]] = {
             "tolerations": [{"operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
             "priorityClassName": "high",
-        }
+        },
     },
     "own registry": {
         "image": {

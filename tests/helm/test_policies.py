@@ -175,7 +175,7 @@ def test_a_pull_goes_through_a_proxy() -> None:
 def test_what_may_be_anywhere_may_be_a_pod_or_a_node() -> None:
     objects = render(CASES["external redis"] | {"workers": [pool()]})
     gateway = ends(objects)["gateway"]
-    # NOTE: Cilium counts pods and nodes, so a Redis and the API server in the cluster, to no address.
+    # NOTE: to Cilium pods and nodes, so a Redis or the API server there, have no address.
     for port in (443, 6379, 6443):
         rules = [
             rule

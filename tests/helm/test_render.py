@@ -243,6 +243,20 @@ def test_only_gateways_have_a_token(objects: list[Object]) -> None:
         assert ("serviceAccountName" in pod["spec"]) is token
 
 
+def test_a_pull_goes_by_the_proxy_of_the_pool_and_alone_has_the_token() -> None:
+    hub = {"repository": "a/b", "tokenSecret": {"name": "hub"}}
+    proxy = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
+    objects = render({"workers": [pool(model={"name": "m", "hub": hub}, extraEnv=[proxy])]})
+    found = {one["name"]: one["env"] for one in all_containers(objects) if "env" in one}
+    token = {
+        "name": "HF_TOKEN",
+        "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}},
+    }
+    assert proxy in found["pull"]
+    assert proxy in found["worker"]
+    assert [name for name, env in found.items() if token in env] == ["pull"]
+
+
 def test_images_are_pinned(objects: list[Object]) -> None:
     for container in all_containers(objects):
         name, _, digest = container["image"].partition("@")

@@ -181,6 +181,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         external(url="redis://r:6379", caSecret={"name": "ca"}),
         "caSecret is for TLS, but redis.external.url is redis://r:6379; use rediss://HOST:PORT",
     ),
+    "a load balancer for nobody": (
+        {"gateway": {"service": {"type": "LoadBalancer"}}},
+        "networkPolicy.clients lets nobody in from outside the cluster; add an ipBlock",
+    ),
+    "redis among the options": (
+        {"gateway": {"extraArgs": ["--redis", "redis://:secret@r:6379"]}},
+        "gateway.extraArgs has --redis, which the chart sets itself",
+    ),
     "two passwords": (
         {"redis": {"bundled": {"password": "p" * 16, "existingSecret": "s"}}},
         "redis.bundled has password and existingSecret, and only one can be right; leave out one",

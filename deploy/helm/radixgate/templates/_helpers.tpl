@@ -136,13 +136,13 @@ imagePullSecrets:
 {{- end }}
 
 {{/*
-Options, refused where they say again what the chart says; call with (dict "args" list "extra" list
-"where" "gateway").
+Options, refused where they say again what the chart says, there or in the environment; call with
+(dict "args" list "environment" list "extra" list "where" "gateway").
 */}}
 {{- define "radixgate.args" -}}
 {{- range .extra -}}
 {{- $option := . | splitList "=" | first -}}
-{{- if and (hasPrefix "--" $option) (has $option $.args) -}}
+{{- if and (hasPrefix "--" $option) (has $option (concat $.args $.environment)) -}}
 {{- fail (printf "%s.extraArgs has %s, which the chart sets itself; use the value for it, or leave it out" $.where $option) -}}
 {{- end -}}
 {{- end -}}

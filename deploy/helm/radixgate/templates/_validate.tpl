@@ -9,6 +9,7 @@
 {{- if or .Values.workerDefaults.name .Values.workerDefaults.model -}}
 {{- fail "workerDefaults has name or model, which each pool has of its own; move them to the entries of workers" -}}
 {{- end -}}
+{{- include "radixgate.validateClients" . -}}
 {{- $names := dict -}}
 {{- $scaled := dict -}}
 {{- range .Values.workers -}}
@@ -53,6 +54,14 @@
 {{- define "radixgate.validateTag" -}}
 {{- if eq .tag "latest" -}}
 {{- fail (printf "%s.tag is latest, which is another image tomorrow; give the tag of a release" .where) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "radixgate.validateClients" -}}
+{{- $outside := false -}}
+{{- range .Values.networkPolicy.clients }}{{ if .ipBlock }}{{ $outside = true }}{{ end }}{{ end -}}
+{{- if and (eq .Values.gateway.service.type "LoadBalancer") .Values.networkPolicy.enabled (not $outside) -}}
+{{- fail "gateway.service.type is LoadBalancer, but networkPolicy.clients lets nobody in from outside the cluster; add an ipBlock, such as {ipBlock: {cidr: 203.0.113.0/24}}" -}}
 {{- end -}}
 {{- end }}
 

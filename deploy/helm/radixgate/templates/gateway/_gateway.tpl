@@ -12,7 +12,8 @@
 {{- $args = concat $args (list "--demand-window" (toString (int64 $gateway.demandWindowSeconds))) -}}
 {{- $args = concat $args (list "--notice" (toString (int64 $gateway.noticeSeconds))) -}}
 {{- $args = concat $args (list "--grace" (toString (int64 $gateway.graceSeconds))) -}}
-{{- include "radixgate.args" (dict "args" $args "extra" $gateway.extraArgs "where" "gateway") -}}
+{{- $environment := list "--redis" "--namespace" -}}
+{{- include "radixgate.args" (dict "args" $args "environment" $environment "extra" $gateway.extraArgs "where" "gateway") -}}
 {{- end }}
 
 {{/* Its environment, a list. */}}

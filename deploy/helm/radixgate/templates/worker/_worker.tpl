@@ -38,7 +38,7 @@
 {{- $args = concat $args (list "--token-budget" (toString (int64 $pool.tokenBudget))) -}}
 {{- $args = concat $args (list "--grace" (toString (int64 $pool.graceSeconds))) -}}
 {{- $where := printf "worker pool %s" $pool.name -}}
-{{- include "radixgate.args" (dict "args" $args "extra" $pool.extraArgs "where" $where) -}}
+{{- include "radixgate.args" (dict "args" $args "environment" list "extra" $pool.extraArgs "where" $where) -}}
 {{- end }}
 
 {{/* Where a worker, or the pull of its model, writes: /var/cache/radixgate. */}}
@@ -47,6 +47,17 @@
   value: /var/cache/radixgate
 - name: RADIXGATE_HOME
   value: /models
+{{- end }}
+
+{{/* Environment of the pull of a model, a list. */}}
+{{- define "radixgate.pullEnv" -}}
+{{- $env := include "radixgate.workerHome" . | fromYamlArray -}}
+{{- with .pool.model.hub.tokenSecret -}}
+{{- $secret := dict "name" .name "key" (.key | default "token") -}}
+{{- $env = append $env (dict "name" "HF_TOKEN" "valueFrom" (dict "secretKeyRef" $secret)) -}}
+{{- end -}}
+{{- $where := printf "worker pool %s" .pool.name -}}
+{{- include "radixgate.env" (dict "env" $env "extra" .pool.extraEnv "where" $where) -}}
 {{- end }}
 
 {{/* Environment of a worker, a list. */}}
