@@ -31,6 +31,7 @@ def test_keda_to_zero_keeps_a_smallest_size_for_when_it_is_awake() -> None:
     spec = scaler("keda to zero")
     assert (spec["idleReplicaCount"], spec["minReplicaCount"], spec["maxReplicaCount"]) == (0, 1, 9)
     (trigger,) = spec["triggers"]
+    assert trigger["type"] == "external-push", "the first request wakes the pool at once"
     assert trigger["metricType"] == "AverageValue"
     assert trigger["metadata"]["target"] == "0.7"
     assert trigger["metadata"]["scaleToZero"] == "true"
