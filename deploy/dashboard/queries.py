@@ -22,8 +22,8 @@ def now(metric: str, labels: str = MODEL) -> str:
 
 
 def highest(metric: str, by: str, labels: str = MODEL) -> str:
-    """Of what each gateway serves alike."""
-    return f"max by ({by}) ({now(metric, labels)})"
+    """Of what each gateway of a release serves alike."""
+    return f"max by (namespace, job, {by}) ({now(metric, labels)})"
 
 
 def rate(metric: str, by: str = "", labels: str = MODEL) -> str:

@@ -2,12 +2,16 @@
 
 import json
 from itertools import combinations
+from pathlib import Path
 from typing import Any
+
+import pytest
+import yaml
 
 from deploy.dashboard.grafana import WIDTH, dashboard, to_json
 from deploy.dashboard.rows import ROWS
-from tests.monitoring.promtool import DASHBOARD
-from tests.monitoring.queries import panels
+from tests.monitoring.promtool import DASHBOARD, needs_prometheus, promtool
+from tests.monitoring.queries import asked, panels
 
 
 def test_the_committed_dashboard_is_fresh() -> None:
@@ -46,6 +50,26 @@ def test_every_query_is_of_the_chosen_namespace() -> None:
         for target in panel["targets"]:
             opened = target["expr"].count("{")
             assert target["expr"].count('namespace=~"$namespace"') == opened, panel["title"]
+
+
+@pytest.mark.slow
+@needs_prometheus
+def test_releases_are_added_up_and_gateways_of_one_are_not(tmp_path: Path) -> None:
+    workers = {"a": 3, "b": 2}
+    series = [
+        {
+            "series": f'radixgate_gateway_candidates{{namespace="{namespace}",job="gateway",'
+            f'instance="{gateway}",model="m"}}',
+            "values": str(number),
+        }
+        for namespace, number in workers.items()
+        for gateway in (1, 2)
+    ]
+    wanted = {"expr": asked("5m")["Workers "], "eval_time": "0m"}
+    wanted |= {"exp_samples": [{"labels": "{}", "value": 5}]}
+    tests = [{"interval": "1m", "input_series": series, "promql_expr_test": [wanted]}]
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump({"tests": tests}))
+    promtool("test", "rules", tmp_path / "test.yaml")
 
 
 def _overlap(a: dict[str, Any], b: dict[str, Any]) -> bool:
