@@ -153,4 +153,4 @@ def test_no_text_names_a_metric_that_nobody_serves(prometheus: Prometheus) -> No
     recorded = {name for name in named if name.startswith("model:")}
     assert recorded <= expressions().keys()
     parts = {re.sub("_(bucket|count|sum)$", "", name) for name in named - recorded}
-    assert parts - prometheus.names == FOREIGN | KUBERNETES
+    assert parts - prometheus.names == FOREIGN
