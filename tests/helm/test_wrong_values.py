@@ -69,6 +69,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"workers": [pool(podAnnotations={"radixgate.io/model": "x"})]},
         "'radixgate.io/model'",
     ),
+    # Null takes a default away, and a rule of a policy without ports is for all of them.
+    "no image": ({"image": None}, "missing property 'image'"),
+    "no external redis": ({"redis": {"external": None}}, "missing property 'external'"),
+    "no monitoring": ({"monitoring": None}, "missing property 'monitoring'"),
+    "no way to the hub": ({"networkPolicy": {"hub": None}}, "missing property 'hub'"),
+    "ways to the hub without ports": (
+        {"networkPolicy": {"hub": {"ports": None}}},
+        "at '/networkPolicy/hub': missing property 'ports'",
+    ),
     # What does not go together: asked, found, to do.
     "two sources": (
         {

@@ -44,8 +44,9 @@
 
 {{/* A limit that is given alone stands beside the request of the defaults. */}}
 {{- define "radixgate.validateMemory" -}}
-{{- $request := dig "requests" "memory" "" .resources -}}
-{{- $limit := dig "limits" "memory" "" .resources -}}
+{{- $resources := .resources | default dict -}}
+{{- $request := dig "requests" "memory" "" $resources -}}
+{{- $limit := dig "limits" "memory" "" $resources -}}
 {{- if and $request $limit (gt (include "radixgate.bytes" $request | float64) (include "radixgate.bytes" $limit | float64)) -}}
 {{- fail (printf "%s: resources.requests.memory is %v, more than limits.memory, %v; lower the one or raise the other" .where $request $limit) -}}
 {{- end -}}
