@@ -55,6 +55,8 @@ _CHANNEL_OPTIONS = (
     # A silent gateway is noticed, in milliseconds, also while a long prefill streams nothing.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Of a name with several addresses all gateways are asked in turn, not the first alone.
+    ("grpc.lb_policy_name", "round_robin"),
 )
 
 
@@ -62,7 +64,7 @@ class Client:
     """A gateway, for threads: any number of them may share one client.
 
     Args:
-        address: `host:port` of any gateway.
+        address: `host:port` of any gateway, or of several, as a headless Service has them.
     """
 
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
@@ -189,7 +191,7 @@ class AsyncClient:
     """A gateway, for asyncio; make it inside the event loop.
 
     Args:
-        address: `host:port` of any gateway.
+        address: `host:port` of any gateway, or of several, as a headless Service has them.
     """
 
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:

@@ -67,6 +67,8 @@ _CLASSES: dict[grpc.StatusCode, type[RadixgateError]] = {
     # NOTE: nobody here has cancelled it, so it was a server that is gone.
     grpc.StatusCode.CANCELLED: Unavailable,
 }
+# gRPC's words for no connection: for an address alone, and for each of those of a name.
+_NOBODY = ("failed to connect", "connections to all backends failing")
 
 
 def from_rpc_error(error: grpc.RpcError, address: str) -> RadixgateError:
@@ -75,7 +77,7 @@ def from_rpc_error(error: grpc.RpcError, address: str) -> RadixgateError:
     assert isinstance(error, grpc.Call | grpc.aio.AioRpcError), error
     code = error.code()
     message = error.details() or code.name
-    if code is grpc.StatusCode.UNAVAILABLE and message.startswith("failed to connect"):
+    if code is grpc.StatusCode.UNAVAILABLE and message.startswith(_NOBODY):
         message = f"no gateway answers at {address} ({message.rpartition(': ')[2]})"
     return _CLASSES.get(code, RadixgateError)(message, code, _retry_seconds(error))
 

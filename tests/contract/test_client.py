@@ -61,6 +61,16 @@ def test_pieces_stream_and_the_ends_are_kept(client: Client) -> None:
     assert stream.finished.reason == FINISH_REASON_STOP
 
 
+def test_several_gateways_are_asked_in_turn(gateway: GatewayDouble) -> None:
+    with serving(GatewayDouble()) as other:
+        both = f"ipv4:{gateway.address},{other.address}"
+        with Client(both) as client:
+            for _ in range(20):
+                client.models()
+        assert gateway.requests
+        assert other.requests
+
+
 def test_result_joins_the_pieces(client: Client) -> None:
     completion = client.chat(MESSAGES).result()
     assert completion.text == "Hello, world"

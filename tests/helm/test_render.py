@@ -372,6 +372,14 @@ def test_selectors_find_what_they_mean(objects: list[Object]) -> None:
         assert {port["targetPort"] for port in found["spec"]["ports"]} <= ports
 
 
+def test_clients_find_one_gateway_or_all() -> None:
+    found = [one for one in of_kind(render({}), "Service") if component(one) == "gateway"]
+    ports = {one["metadata"]["name"]: one["spec"]["ports"][0] for one in found}
+    assert ports["test-radixgate-gateway"] == ports["test-radixgate-gateway-headless"]
+    headless = {one["metadata"]["name"]: one["spec"].get("clusterIP") for one in found}
+    assert headless == {"test-radixgate-gateway": None, "test-radixgate-gateway-headless": "None"}
+
+
 def assert_selectors_find_one(objects: list[Object]) -> None:
     for found in of_kind(objects, "PodDisruptionBudget"):
         assert len(selected_by(objects, found["spec"]["selector"]["matchLabels"])) == 1
