@@ -100,7 +100,7 @@ def read(window: Window, now_there: Demand, size: int, now: float) -> Signals:
     waited += sum(each.waiting_seconds for each in present)
     prompt_tokens = sum(each.prompt_tokens for each in counted)
     cached_tokens = sum(each.cached_tokens for each in counted)
-    counted_seconds = min(spans.traffic, max(spans.recent, complete))
+    seconds = min(spans.traffic, max(spans.recent, window.counted_seconds(now)))
     staffed = [each for each in recent if each.workers]
     rate = now_there.prefill_tokens_per_second
     return Signals(
@@ -121,7 +121,7 @@ def read(window: Window, now_there: Demand, size: int, now: float) -> Signals:
         slot_utilization=_ratio(
             _mean(each.used_slots for each in staffed) + waiting, now_there.slots
         ),
-        prefill_utilization=_ratio((prompt_tokens - cached_tokens) / counted_seconds, rate),
+        prefill_utilization=_ratio((prompt_tokens - cached_tokens) / seconds, rate),
         counted=complete >= spans.traffic,
         settled=complete >= spans.settled,
     )

@@ -69,9 +69,12 @@ class Window:
         """Take the next entry, in the order of time.
 
         `complete`: nothing is missing that other gateways have counted before; it is, too, after a
-        time in which nobody counted.
+        time in which nobody counted. When the clock has been set back the ages of the entries
+        before are not known, so they are forgotten.
         """
         at, demand = entry
+        if self._entries and at < self._entries[-1].at - self._gap:
+            self._forget()
         if not complete:
             self._complete_since = math.inf
         elif math.isinf(self._complete_since) or at - self._entries[-1].at > self._gap:
@@ -87,6 +90,10 @@ class Window:
     def complete_seconds(self, now: float) -> float:
         """For how long nothing has been missing."""
         return max(0.0, now - self._complete_since)
+
+    def counted_seconds(self, now: float) -> float:
+        """For how long there have been entries, whether any are missing or not."""
+        return max(0.0, now - self._entries[0].at) if self._entries else 0.0
 
     def last(self, seconds: float, now: float) -> list[Demand]:
         """What was counted in the last `seconds`, newest first."""
@@ -110,3 +117,9 @@ class Window:
             for worker, tokens in demand.served_tokens.items():
                 values[worker] += weight * tokens
         return dict(values)
+
+    def _forget(self) -> None:
+        self.reuse = Reuse(self.spans.memory)
+        self.prompt_tokens = 0
+        self._entries.clear()
+        self._complete_since = math.inf

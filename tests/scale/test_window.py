@@ -78,6 +78,31 @@ def test_it_knows_since_when_nothing_is_missing() -> None:
     assert window.complete_seconds(70.0) == 1
 
 
+def test_a_moment_without_redis_does_not_make_a_load_look_larger() -> None:
+    there = Demand(workers=4, prefill_tokens_per_second=1000)
+    steady = Demand(requests=1, prompt_tokens=1000)
+    window = window_of(*((float(at), steady) for at in range(0, 100, 2)))
+    before = read(window, there, 4, 100.0).prefill_utilization
+    assert before == pytest.approx(0.5, rel=0.11)
+    window.add(Entry(100.0, steady), complete=False)
+    assert read(window, there, 4, 100.0).prefill_utilization == pytest.approx(before, rel=0.11)
+    window.add(Entry(102.0, steady))
+    assert read(window, there, 4, 104.0).prefill_utilization == pytest.approx(before, rel=0.11)
+
+
+def test_what_was_counted_before_the_clock_was_set_back_is_forgotten() -> None:
+    there = Demand(workers=4, prefill_tokens_per_second=1000)
+    before = Demand(
+        gateway="gone", requests=1, prompt_tokens=1000, waiting=5, sample=bytes(8), stride=64
+    )
+    window = window_of(*((float(at), before) for at in range(1000, 1100, 2)))
+    window.add(Entry(500.0, Demand(gateway="a", requests=1, prompt_tokens=10)))
+    now = read(window, there, 4, 501.0)
+    assert (now.requests, now.waiting, window.prompt_tokens) == (1, 0, 10)
+    assert window.complete_seconds(501.0) == 1.0
+    assert not now.settled
+
+
 @given(
     st.lists(
         st.builds(
