@@ -26,6 +26,7 @@ from radixgate.v1.demand_pb2 import Demand
 from radixgate.v1.sync_pb2 import Load
 
 from gateway.route.router import Prompt
+from gateway.scale.reuse import REMEMBERED, Reuse
 from gateway.scale.signals import read
 from gateway.scale.tally import SAMPLE_LIMIT, Tally, count
 from gateway.scale.window import Entry, Spans, Window
@@ -79,12 +80,17 @@ def _entries(chance: random.Random, rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         signals.append(_microseconds(lambda: read(window, workers, WORKERS, now)))
     assert read(window, workers, WORKERS, now).working_set_tokens > 0
+    full = Reuse(MEMORY)
+    full.asked([chance.getrandbits(60) for _ in range(REMEMBERED)], 4, STRIDE, 0.0)
     return {
         "bytes of an entry": size,
         "boundaries in its sample": 256,
         "of these, at most": SAMPLE_LIMIT,
         "take in an entry": round(median(added), 1),
         "read the signals": round(median(signals), 1),
+        "forget all after a silence": round(
+            _microseconds(lambda: full.working_set(0.0, 2 * MEMORY)), 1
+        ),
     }
 
 

@@ -9,7 +9,7 @@ distance: no cache helps it, and it does not count.
 
 import math
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -34,7 +34,8 @@ class Reuse:
         self._level_until = -math.inf
         self._count = 0
         # By boundary, in the order of the last askings: which one that was, and when.
-        self._last: dict[PrefixHash, tuple[int, float]] = {}
+        # NOTE: a dict takes longer to find its first key the more were taken from before it.
+        self._last: OrderedDict[PrefixHash, tuple[int, float]] = OrderedDict()
         # The numbers of these, in the same order.
         self._order: list[int] = []
         # Of each time slice, tokens by the step of their distance, which is in tokens.
@@ -87,10 +88,10 @@ class Reuse:
             self._slices.popleft()
         gone = 0
         while self._last:
-            name, (_, at) = next(iter(self._last.items()))
+            _, at = next(iter(self._last.values()))
             if at >= oldest and len(self._last) <= REMEMBERED:
                 break
-            del self._last[name]
+            self._last.popitem(last=False)
             gone += 1
         del self._order[:gone]
 
@@ -98,7 +99,9 @@ class Reuse:
         """Sample as sparsely as the sparsest of the gateways did lately."""
         if level > self._level:
             below = 1 << (64 - level)
-            self._last = {name: last for name, last in self._last.items() if name < below}
+            self._last = OrderedDict(
+                (name, last) for name, last in self._last.items() if name < below
+            )
             self._order = [number for number, _ in self._last.values()]
         if level >= self._level or now > self._level_until:
             self._level, self._level_until = level, now + self._memory
