@@ -42,13 +42,7 @@ class Sharing:
 
     async def run(self, models: Callable[[], Iterable[str]]) -> None:
         """Share the demand on all `models` until cancelled, through whatever happens to Redis."""
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + SHARE_SECONDS
-            await self.share(models())
-            while loop.time() < due:
-                await self._sample()
-                await asyncio.sleep(SAMPLE_SECONDS)
+        await asyncio.gather(self._keep_sharing(models), self._keep_sampling())
 
     async def share(self, models: Iterable[str]) -> None:
         """Say what was counted of `models`, and hear the same of the others."""
@@ -58,11 +52,21 @@ class Sharing:
             logger.warning("what is counted for scaling is not shared: %s", problem)
         self._failing = problem is not None
 
-    async def _sample(self) -> None:
-        for pool in [*self._demands]:
-            # NOTE: between two of them others have their turn.
-            while pool.tally.sample(SAMPLED_AT_ONCE):  # noqa: ASYNC110
-                await asyncio.sleep(0)
+    async def _keep_sharing(self, models: Callable[[], Iterable[str]]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + SHARE_SECONDS
+            await self.share(models())
+            await asyncio.sleep(max(0.0, due - loop.time()))
+
+    async def _keep_sampling(self) -> None:
+        """Also while Redis takes its time, or prompts would pile up meanwhile."""
+        while True:
+            for pool in [*self._demands]:
+                # NOTE: between two of them others have their turn.
+                while pool.tally.sample(SAMPLED_AT_ONCE):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            await asyncio.sleep(SAMPLE_SECONDS)
 
     async def _share(self, model: str) -> str | None:
         """Why that failed."""
@@ -72,9 +76,15 @@ class Sharing:
             while await self._read(model):
                 pass
         except RedisError as error:
-            pool.add_alone(self._demands.now(), demand)
-            return f"pool {model}: {error or type(error).__name__}"
-        return None
+            problem = str(error) or type(error).__name__
+        except Exception as error:
+            # NOTE: whatever another gateway wrote, requests are served and the rest is read.
+            logger.exception("pool %s: cannot share what is counted for scaling", model)
+            problem = repr(error)
+        else:
+            return None
+        pool.add_alone(self._demands.now(), demand)
+        return f"pool {model}: {problem}"
 
     async def _publish(self, model: str, demand: Demand) -> None:
         memory = self._demands.spans.memory

@@ -22,10 +22,12 @@ SAMPLES_PER_WORKER: Final = 256
 SAMPLE_LIMIT: Final = 2_048
 """Boundaries in one entry, 16 KiB; with more the sample becomes sparser."""
 
-
 NEAR: Final = 16
 """A boundary that is asked for again before so many others of the sample are is no news: every
 cache has it."""
+
+MOST: Final = 2**64 - 1
+"""That an entry can say of anything: a worker's report may be no true number."""
 
 
 class Tally:
@@ -136,14 +138,14 @@ def count(workers: Collection[FleetWorker]) -> Demand:
     rates = [load.prefill_tokens_per_second for load in loads if load.prefill_tokens_per_second > 0]
     return Demand(
         workers=len(known),
-        kv_tokens=sum(worker.kv_tokens for worker, _ in known),
+        kv_tokens=min(MOST, sum(worker.kv_tokens for worker, _ in known)),
         blocks=sum(load.total_blocks for load in loads),
         used_blocks=sum(map(_used_blocks, loads)),
         slots=sum(load.max_running for load in loads),
         used_slots=sum(load.running + load.waiting for load in loads),
         # NOTE: who has computed nothing yet is taken to be as fast as the others.
         prefill_tokens_per_second=len(known) * sum(rates) / len(rates) if rates else 0.0,
-        backlog_tokens=sum(load.backlog_tokens for load in loads),
+        backlog_tokens=min(MOST, sum(load.backlog_tokens for load in loads)),
     )
 
 

@@ -1,18 +1,20 @@
 """Demand through a real Redis, that may go, come back empty, or have another clock."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from radixgate.v1.demand_pb2 import Demand
 from redis.asyncio import Redis
 
 from gateway.scale.demand import Demands, Waiting
 from gateway.scale.sharing import Sharing, stream_key
 from gateway.scale.window import Spans
 from gateway.summary.redis import Patience, connect
-from tests.scale.test_tally import outcome, worker
-from tests.summary.valkey import Valkey
+from tests.scale.test_tally import outcome, prompt, worker
+from tests.summary.valkey import Valkey, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -112,6 +114,37 @@ async def test_what_was_published_but_not_answered_counts_once(redis: Redis) -> 
     before = pool.window.prompt_tokens
     await one.share()
     assert pool.window.prompt_tokens == before == 100
+
+
+@pytest.mark.parametrize(
+    "fields", [{"demand": b"\xff\xff"}, {"other": b""}, {"demand": Demand(level=65, stride=64)}]
+)
+async def test_an_entry_that_is_none_is_passed_over(redis: Redis, fields: dict[str, Any]) -> None:
+    one, two = Counting("one", redis), Counting("two", redis)
+    for name, value in fields.items():
+        written = value.SerializeToString() if isinstance(value, Demand) else value
+        await redis.xadd(stream_key(MODEL), {name: written})
+    two.serve("b", 100)
+    for _ in range(2):
+        await two.share()
+        await one.share()
+    assert set(one.values()) == set(two.values()) == {"b"}
+    assert one.demands.pool(MODEL).window.prompt_tokens == 100
+
+
+async def test_boundaries_are_sampled_while_redis_takes_its_time() -> None:
+    asked = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    one = Counting("one", cast(Any, SimpleNamespace(xadd=never)))
+    running = asyncio.create_task(one.sharing.run(lambda: [MODEL]))
+    await asked.wait()
+    one.demands.tally(MODEL).entered(prompt(1), 0.0)
+    await eventually(lambda: not one.demands.tally(MODEL).sample(0), "its boundaries")
+    running.cancel()
 
 
 async def test_another_redis_whose_clock_is_behind_is_read(redis: Redis) -> None:

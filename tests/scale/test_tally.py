@@ -11,7 +11,9 @@ from radixgate.v1.sync_pb2 import Load
 from gateway.fleet.worker import FleetWorker, Life
 from gateway.route.outcome import Outcome, Promise
 from gateway.route.router import Prompt
-from gateway.scale.tally import NEAR, SAMPLE_LIMIT, SAMPLES_PER_WORKER, Tally, count
+from gateway.scale.signals import read
+from gateway.scale.tally import MOST, NEAR, SAMPLE_LIMIT, SAMPLES_PER_WORKER, Tally, count
+from gateway.scale.window import Spans, Window
 from gateway.summary.events import Registration
 
 STRIDE = 4
@@ -112,3 +114,21 @@ def test_workers_are_counted_as_they_report() -> None:
     assert counted.backlog_tokens == 7
     broken = Load(max_running=1, prefill_tokens_per_second=float("nan"))
     assert count([replace(worker(), load=broken)]).prefill_tokens_per_second == 0
+
+
+def test_workers_that_report_no_true_numbers_are_counted_for_all_that() -> None:
+    every = 2**32 - 1
+    huge = Load(
+        backlog_tokens=2**64 - 1,
+        waiting=every,
+        running=every,
+        max_running=every,
+        total_blocks=every,
+        free_blocks=every,
+        prefill_tokens_per_second=1e308,
+    )
+    counted = count([replace(worker(blocks=every, load=huge), lease=at) for at in range(200)])
+    assert counted.backlog_tokens == MOST
+    assert counted.used_blocks == 0
+    signals = read(Window(Spans(600.0)), counted, 1, 0.0)
+    assert signals.workers == 200
