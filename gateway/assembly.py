@@ -188,7 +188,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(replanner.close)
     sync = KvSyncService(pools, admission.admit, replanner.drains)
     sync_name = SYNC.services_by_name["KvSync"].full_name
-    scaler = ScalerService(demands, models, calls, metrics)
+    scaler = ScalerService(demands, models, pools.knows, calls=calls, metrics=metrics)
     server = Server([SERVICE_NAME, sync_name, SCALER_NAME], share_port=config.share_port)
     server.grpc.add_generic_rpc_handlers([service.handlers(), scaler.handlers()])
     add_KvSyncServicer_to_server(sync, server.grpc)

@@ -138,6 +138,8 @@ class StateCollector(Collector):
             labels=["model", "signal"],
         )
         for pool in self._pools:
+            if not self._pools.knows(pool.model):
+                continue
             signals = self._demands.signals(pool.model)
             if signals.traffic:
                 for signal, workers in needs(signals).items():

@@ -1,11 +1,13 @@
 """The ExternalScaler service: what KEDA asks a gateway. Any gateway gives the same answer.
 
 KEDA makes of each metric a HorizontalPodAutoscaler with an average value: value / target, rounded
-up, is the size that it sets. After an error it keeps the size that there is.
+up, is the size that it sets. After an error it keeps the size that there is, so that is what a
+gateway answers that does not know yet which workers there are.
 """
 
 import asyncio
 import math
+from collections.abc import Callable
 from typing import Final
 
 import grpc
@@ -25,6 +27,7 @@ from radixgate.refused import RefusedError
 
 from gateway.scale.demand import Demands
 from gateway.scale.desired import idle, value
+from gateway.scale.signals import Signals
 from gateway.serve.answering import Answering, Context
 from gateway.serve.metrics import Metrics
 from gateway.serve.models import Models
@@ -37,11 +40,22 @@ LOOK_SECONDS: Final = 0.1
 
 
 class ScalerService:
-    """Args: `demands` on all pools; `models`, which knows them; `calls` under way; `metrics`."""
+    """Args: `demands` on all pools; `models`, which knows them; `knows` which workers of a model
+    there are; `calls` under way; `metrics`.
+    """
 
-    def __init__(self, demands: Demands, models: Models, calls: Calls, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        demands: Demands,
+        models: Models,
+        knows: Callable[[str], bool],
+        *,
+        calls: Calls,
+        metrics: Metrics,
+    ) -> None:
         self._demands = demands
         self._models = models
+        self._knows = knows
         self._calls = calls
         self._answering = Answering(calls, metrics).answer
         # NOTE: streams never finish, so a gateway that leaves does not wait for them.
@@ -79,12 +93,12 @@ class ScalerService:
             return IsActiveResponse(result=self._is_active(self._trigger(request)))
 
     async def stream_is_active(self, request: ScaledObjectRef, context: Context) -> None:
-        """The same now, and whenever it changes, until the gateway leaves."""
+        """The same as soon as it is known, and whenever it changes, until the gateway leaves."""
         async with self._streaming("StreamIsActive", context):
             trigger, told = self._trigger(request), None
             while True:
                 with self._calls.call():
-                    active = self._is_active(trigger)
+                    active = self._is_active(trigger) if self._knows(trigger.model) else told
                 if active != told:
                     await context.write(IsActiveResponse(result=active))
                     told = active
@@ -114,7 +128,7 @@ class ScalerService:
                     f"metricName {request.metricName!r} is not the metric of this trigger, which is"
                     f" {metric.value!r}; GetMetricSpec names it",
                 )
-            signals = self._demands.signals(trigger.model)
+            signals = self._signals(trigger.model)
             now = value(metric, signals, target, scale_to_zero=trigger.scale_to_zero)
             # NOTE: who reads whole numbers alone comes to the same size.
             workers = math.ceil(_thousandths(now) / _thousandths(target))
@@ -126,7 +140,17 @@ class ScalerService:
             return GetMetricsResponse(metricValues=[found])
 
     def _is_active(self, trigger: Trigger) -> bool:
-        return not trigger.scale_to_zero or not idle(self._demands.signals(trigger.model))
+        return not trigger.scale_to_zero or not idle(self._signals(trigger.model))
+
+    def _signals(self, model: str) -> Signals:
+        """Raises RefusedError: UNAVAILABLE, nobody knows yet what they are of."""
+        if not self._knows(model):
+            raise RefusedError(
+                StatusCode.UNAVAILABLE,
+                f"this gateway has not read from Redis yet which workers of {model!r} there are;"
+                " ask again, or another",
+            )
+        return self._demands.signals(model)
 
     def _trigger(self, request: ScaledObjectRef) -> Trigger:
         """What is asked for, of the model that is meant.

@@ -221,6 +221,7 @@ class Pools:
         self._tasks: list[asyncio.Task[None]] = []
         self._publishers: list[Publisher] = []
         self._discovery_problem = ""
+        self._discovered = False
 
     def __iter__(self) -> Iterator[Pool]:
         return iter(list(self._pools.values()))
@@ -252,6 +253,11 @@ class Pools:
                 self._tasks.append(asyncio.create_task(part.run(), name=name))
         return pool
 
+    def knows(self, model: str) -> bool:
+        """Whether Redis has ever told this gateway which workers of `model` there are."""
+        pool = self.find(model)
+        return self._discovered if pool is None else pool.tail.complete
+
     @property
     def problem(self) -> str:
         """Why Redis cannot be used now; empty while it can."""
@@ -265,6 +271,7 @@ class Pools:
                 for model in cast(set[bytes], await self._redis.smembers(POOLS_KEY)):
                     self.get(model.decode())
                 self._discovery_problem = ""
+                self._discovered = True
             except RedisError as error:
                 self._discovery_problem = str(error) or type(error).__name__
             except Exception as error:

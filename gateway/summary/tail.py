@@ -44,6 +44,7 @@ class Tail:
         problem: why Redis cannot be followed now; empty while it can.
         lag: seconds from when the last event was written to when it was taken here.
         settled: set when Redis was reached, or not, for the first time.
+        complete: whether all that Redis held was ever read.
     """
 
     def __init__(self, reader: PoolReader, model: str, follower: Follower, block: float) -> None:
@@ -56,6 +57,7 @@ class Tail:
         self.problem = ""
         self.lag = 0.0
         self.settled = asyncio.Event()
+        self.complete = False
 
     async def run(self) -> None:
         """Follow until cancelled, through whatever happens to Redis."""
@@ -103,6 +105,7 @@ class Tail:
         if self.problem:
             logger.warning("pool %s: Redis is back", self._model)
         self.problem = ""
+        self.complete = True
         self.settled.set()
 
     async def _broken(self, error: Exception) -> None:

@@ -117,7 +117,7 @@ async def test_what_is_not_served_is_unimplemented(valkey: Valkey) -> None:
 async def test_a_typo_never_looks_like_an_empty_pool(valkey: Valkey) -> None:
     async with serving(valkey, aliases=("fast=words",)) as one, Keda(one.address) as keda:
         # NOTE: before any model is known, none can be wrong.
-        assert await keda.value() == 0
+        assert await first(keda) == 0
         async with working(one, CachingWorker("a")):
             assert await keda.value() == 1
             async with Keda(one.address, model="fast") as alias:
@@ -136,6 +136,29 @@ async def test_a_typo_never_looks_like_an_empty_pool(valkey: Valkey) -> None:
             assert "which is 'desired_workers'" in (error.details() or "")
             error = await keda.failure("GetMetricSpec", ScaledObjectRef())
             assert "'model' is missing" in (error.details() or "")
+
+
+@pytest.mark.slow
+async def test_who_has_not_read_which_workers_there_are_lets_the_size_be(valkey: Valkey) -> None:
+    """It was 0, or as many as report to a gateway that is new while Redis is away."""
+    async with serving(valkey) as old, working(old, CachingWorker("a"), CachingWorker("b")):
+        valkey.kill()
+        async with (
+            serving(valkey) as new,
+            working(new, CachingWorker("c")),
+            Keda(new.address, scaleToZero="true") as keda,
+        ):
+            request = GetMetricsRequest(scaledObjectRef=keda.object, metricName="desired_workers")
+            for method, asked in (("GetMetrics", request), ("IsActive", None)):
+                error = await keda.failure(method, asked)
+                assert error.code() is grpc.StatusCode.UNAVAILABLE
+                assert "has not read from Redis yet which workers of 'words'" in error.details()
+            told = asyncio.ensure_future(keda.stub.StreamIsActive(keda.object).read())
+            await asyncio.sleep(0.5)
+            assert not told.done()
+            valkey.start()
+            assert (await told).result
+            assert await first(keda) > 0
 
 
 @pytest.mark.slow
@@ -182,6 +205,16 @@ async def test_the_service_is_found_by_reflection_and_health(valkey: Valkey) -> 
         )
         async for answer in stub.ServerReflectionInfo(iter([asked])):
             assert answer.file_descriptor_response.file_descriptor_proto
+
+
+async def first(keda: Keda) -> float:
+    """What a gateway says as soon as it says anything."""
+    while True:
+        try:
+            return await keda.value()
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is grpc.StatusCode.UNAVAILABLE  # noqa: PT017
+        await asyncio.sleep(0.01)
 
 
 async def _is(value, wanted) -> bool:  # type: ignore[no-untyped-def]
