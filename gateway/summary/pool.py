@@ -181,7 +181,17 @@ class Pool:
 
     def _tell(self, event: Event) -> None:
         for observer in self._observers:
-            observer.observe(self.model, event)
+            try:
+                observer.observe(self.model, event)
+            except Exception:
+                # NOTE: a fault of ours, which is none of Redis or the worker; others hear of it.
+                logger.exception(
+                    "pool %s: %s failed to take %s of worker %s",
+                    self.model,
+                    type(observer).__name__,
+                    type(event).__name__,
+                    event.worker,
+                )
 
 
 class Pools:

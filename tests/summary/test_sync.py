@@ -10,12 +10,12 @@ from radixgate.prefix import pack_hashes
 from radixgate.v1.sync_pb2 import Ack, Delta, Report
 from radixgate.v1.sync_pb2_grpc import KvSyncStub
 
-from gateway.summary.events import Departed, Detached, Loaded, Registration
+from gateway.summary.events import Departed, Detached, Event, Loaded, Registration
 from gateway.summary.redis import connect
 from gateway.summary.sink import RegistrationError
 from gateway.summary.store import pool_key
 from tests.summary import values
-from tests.summary.gateway import GatewayHalf, WorkerHalf, gateway_half, worker_half
+from tests.summary.gateway import EventLog, GatewayHalf, WorkerHalf, gateway_half, worker_half
 from tests.summary.valkey import Valkey, eventually
 
 pytestmark = pytest.mark.slow
@@ -66,6 +66,31 @@ async def test_two_gateways_agree_on_workers_of_either(valkey: Valkey, model: st
             await follows(gateway, b)
         assert a.resyncs == b.resyncs == 0
         assert await in_redis(valkey.url, a) == a.held
+
+
+class Faulty:
+    """An observer with a fault."""
+
+    def observe(self, model: str, event: Event) -> None:
+        raise LookupError(model)
+
+
+async def test_a_fault_of_an_observer_is_no_fault_of_redis(
+    valkey: Valkey, model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = EventLog()
+    async with (
+        gateway_half(valkey.url, observers=[Faulty(), later]) as one,
+        worker_half(one.address, values.hello("a", 1, model=model)) as a,
+    ):
+        await a.hold(frozenset({1, 2}))
+        await follows(one, a)
+        await eventually(
+            lambda: any(isinstance(event, Loaded) for event in later.events), "others to hear"
+        )
+        assert not one.pools.problem
+        assert a.resyncs == 0
+    assert f"pool {model}: Faulty failed to take Registered" in caplog.text
 
 
 async def test_a_gateway_that_starts_later_knows_all(valkey: Valkey, model: str) -> None:
