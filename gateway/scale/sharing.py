@@ -24,7 +24,7 @@ SAMPLED_AT_ONCE: Final = 16
 """Prompts whose boundaries are hashed before the event loop has its turn."""
 
 READ_AT_ONCE: Final = 20
-"""Entries that are read before the event loop has its turn."""
+"""Entries in one answer of Redis."""
 
 
 def stream_key(model: str) -> str:
@@ -114,6 +114,8 @@ class Sharing:
         for raw_id, fields in entries:
             pool.last_id = raw_id.decode()
             pool.add(_seconds(pool.last_id), Demand.FromString(fields[b"demand"]))
+            # NOTE: a full sample takes up to 10 ms to take in, and others wait.
+            await asyncio.sleep(0)
         return len(entries) == READ_AT_ONCE
 
 

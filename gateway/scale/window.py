@@ -4,7 +4,7 @@ Whoever has taken the same entries says the same.
 """
 
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Collection
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -13,6 +13,7 @@ from radixgate.prefix import unpack_hashes
 from radixgate.v1.demand_pb2 import Demand
 
 from gateway.scale.reuse import Reuse
+from gateway.scale.served import Served
 
 FRESH: Final = 6.0
 """Seconds after which who has made no new entry is taken for gone, and what waited there too."""
@@ -64,6 +65,7 @@ class Window:
         self._entries: deque[Entry] = deque()
         self._complete_since = math.inf
         self._gap = max(FRESH, spans.recent)
+        self._served = Served(spans.half_life)
 
     def add(self, entry: Entry, *, complete: bool = True) -> None:
         """Take the next entry, in the order of time.
@@ -84,8 +86,11 @@ class Window:
             demand.ClearField("sample")
         self._entries.append(entry)
         self.prompt_tokens += demand.prompt_tokens
+        self._served.add(at, demand.served_tokens)
         while self._entries[0].at < at - self.spans.memory:
-            self.prompt_tokens -= self._entries.popleft().demand.prompt_tokens
+            old = self._entries.popleft()
+            self.prompt_tokens -= old.demand.prompt_tokens
+            self._served.remove(old.at, old.demand.served_tokens)
 
     def complete_seconds(self, now: float) -> float:
         """For how long nothing has been missing."""
@@ -110,16 +115,11 @@ class Window:
 
     def values(self, now: float) -> dict[str, float]:
         """Prompt tokens a second that each worker had cached, on an average that forgets."""
-        values: defaultdict[str, float] = defaultdict(float)
-        half_life = self.spans.half_life
-        for at, demand in self._entries:
-            weight = math.log(2) / half_life * 0.5 ** (max(0.0, now - at) / half_life)
-            for worker, tokens in demand.served_tokens.items():
-                values[worker] += weight * tokens
-        return dict(values)
+        return self._served.values(now)
 
     def _forget(self) -> None:
         self.reuse = Reuse(self.spans.memory)
         self.prompt_tokens = 0
+        self._served = Served(self.spans.half_life)
         self._entries.clear()
         self._complete_since = math.inf
