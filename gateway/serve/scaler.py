@@ -98,8 +98,8 @@ class ScalerService:
             trigger, told = self._trigger(request), None
             while True:
                 with self._calls.call():
-                    active = self._is_active(trigger) if self._knows(trigger.model) else told
-                if active != told:
+                    active = self._is_active(trigger) if self._knows(trigger.model) else None
+                if active is not None and active != told:
                     await context.write(IsActiveResponse(result=active))
                     told = active
                 await asyncio.sleep(LOOK_SECONDS)

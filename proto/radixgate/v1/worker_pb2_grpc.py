@@ -119,7 +119,8 @@ class WorkerServicer:
 
     def Hottest(self, request, context):
         """The cached prefixes that requests found most often lately, hottest first; shorter ones come before
-        those that extend them. A worker that leaves answers too, so that others can have them.
+        those that extend them. A worker that leaves answers too, so that others can have them. These are
+        prompts of all tenants, so only gateways may reach a worker that serves several.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
