@@ -16,6 +16,9 @@ OURS: Final = ("model", "metric", "target", "scaleToZero")
 LEAST_TARGET: Final = 0.001
 """KEDA counts in thousandths."""
 
+MOST_TARGET: Final = 1e6
+"""No metric is above it."""
+
 
 class Trigger(NamedTuple):
     """Args: the `model`, or an alias; `metric`; its `target` for a worker; `scale_to_zero`."""
@@ -59,8 +62,8 @@ def _target(text: str, metric: Metric) -> float:
         target = float(text)
     except ValueError:
         target = math.nan
-    if not (math.isfinite(target) and target >= LEAST_TARGET):
-        raise _wrong(f"target {text!r} is no number of at least {LEAST_TARGET}")
+    if not LEAST_TARGET <= target <= MOST_TARGET:
+        raise _wrong(f"target {text!r} is no number from {LEAST_TARGET:g} to {MOST_TARGET:g}")
     if metric is Metric.DESIRED_WORKERS and target != TARGETS[metric]:
         raise _wrong(
             f"target {text!r} would have the pool be another size than {metric.value} says;"
