@@ -58,7 +58,10 @@ def test_the_contract_is_that_of_keda() -> None:
         ({"model": "m", "treshold": "1"}, "'treshold' is unknown; there are model, metric"),
         ({"model": "m", "modelFromEnv": "X"}, "'modelFromEnv' is unknown"),
         ({"model": "m", "metric": "hit_rate"}, "metric 'hit_rate' is unknown; there are cache_p"),
-        ({"model": "m", "metric": "miss_rate", "target": "0"}, "target '0' is no number from 0.001 to"),
+        (
+            {"model": "m", "metric": "miss_rate", "target": "0"},
+            "target '0' is no number from 0.001 to",
+        ),
         ({"model": "m", "metric": "miss_rate", "target": "nan"}, "target 'nan' is no number"),
         ({"model": "m", "metric": "miss_rate", "target": "1e19"}, "target '1e19' is no number"),
         ({"model": "m", "metric": "miss_rate", "target": "inf"}, "target 'inf' is no number"),
