@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import secrets
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -119,12 +120,14 @@ class Worker:
         engine: behind the service.
         drain: how it leaves.
         failed: done, with the error, when the engine or the reporter has broken.
+        hottest_key: opens `Worker.Hottest`; told in Hello alone.
     """
 
     address: str
     engine: Engine
     drain: Drain
     failed: asyncio.Future[None]
+    hottest_key: bytes
 
     async def leave(self, grace_seconds: float) -> None:
         """Drain, and end what is unfinished then."""
@@ -201,6 +204,7 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
     cards = CardMaker(card, config.model, parts.tokenizer_json)
     served = _served(card, parts)
     prefill = Prefill(served, parts.engine)
+    hottest_key = secrets.token_bytes(16)
     reporter: Reporter | None = None
 
     async def tell() -> None:
@@ -217,16 +221,16 @@ async def _assemble(config: WorkerConfig, stack: AsyncExitStack) -> Worker:
         events=parts.events,
         pinner=Pinner(card.worker, prefill, config.block_size),
         warmer=Warmer(card.worker, prefill, config.block_size, lambda: drain.begun),
-        heat=Heat(prefill, served.scopes),
+        heat=Heat(prefill, served.scopes, hottest_key),
         resumer=Resumer(parts.tokenizer),
         drain=drain,
     )
     await server.start(service)
     if config.gateways:
-        reporter = _reporter(config, card, parts, drain, address)
+        reporter = _reporter(config, card, parts, drain, address, hottest_key=hottest_key)
         task = asyncio.create_task(_guard(reporter.run(), fail))
         stack.push_async_callback(_close, reporter, task)
-    return Worker(address, parts.engine, drain, failed)
+    return Worker(address, parts.engine, drain, failed, hottest_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +338,13 @@ def _served(card: ModelCard, parts: _Parts) -> Served:
 
 
 def _reporter(
-    config: WorkerConfig, card: ModelCard, parts: _Parts, drain: Drain, address: str
+    config: WorkerConfig,
+    card: ModelCard,
+    parts: _Parts,
+    drain: Drain,
+    address: str,
+    *,
+    hottest_key: bytes,
 ) -> Reporter:
     hello = Hello(
         worker=card.worker,
@@ -345,6 +355,7 @@ def _reporter(
         block_size=card.block_size,
         stride=card.stride,
         num_blocks=card.num_blocks,
+        hottest_key=hottest_key,
     )
     return Reporter(
         hello,

@@ -88,14 +88,14 @@ class Replanner:
         self._begun: set[Life] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def drains(self, registration: Registration) -> None:
-        """A worker that reports here leaves. Idempotent."""
+    def drains(self, registration: Registration, key: bytes) -> None:
+        """A worker that reports here leaves; `key` opens its `Hottest`. Idempotent."""
         worker = self._fleet.get(registration.model, registration.worker)
         if worker is None or worker.registration != registration or worker.life in self._begun:
             return
         self._begun &= {each.life for each in self._fleet}
         self._begun.add(worker.life)
-        task = asyncio.create_task(self._replan(worker), name=f"hot prefixes of {worker.id}")
+        task = asyncio.create_task(self._replan(worker, key), name=f"hot prefixes of {worker.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -105,10 +105,10 @@ class Replanner:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _replan(self, worker: FleetWorker) -> None:
+    async def _replan(self, worker: FleetWorker, key: bytes) -> None:
         leaving = _Leaving(worker.life, self._clock() + REPLAN_SECONDS, {worker.life})
         try:
-            todo = iter(await self._ask(worker))
+            todo = iter(await self._ask(worker, key))
         except (grpc.aio.AioRpcError, ValueError) as error:
             why = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
             logger.info("worker %s leaves, and does not tell what is hot: %s", worker.id, why)
@@ -126,14 +126,14 @@ class Replanner:
                 leaving.tokens,
             )
 
-    async def _ask(self, worker: FleetWorker) -> list[_Hot]:
+    async def _ask(self, worker: FleetWorker, key: bytes) -> list[_Hot]:
         """Its hottest prefixes, hottest first: as much as those that stay can take."""
         model, card = worker.life.model, worker.card
         staying = [each for each in self._fleet.candidates(model) if each.life != worker.life]
         if card is None or not (most := most_tokens(staying)):
             return []
         stub = WorkerStub(self._channels.get(worker.address))
-        stream = stub.Hottest(HottestRequest(max_tokens=most), timeout=ASK_SECONDS)
+        stream = stub.Hottest(HottestRequest(max_tokens=most, key=key), timeout=ASK_SECONDS)
         found = [prefix async for prefix in stream]
         whole = unfolded((prefix.extends, prefix.packed) for prefix in found)
         hot = []

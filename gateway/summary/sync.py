@@ -26,8 +26,8 @@ Admit = Callable[[Registration], Awaitable[None]]
 """Checks a worker before it is registered. Raises RegistrationError to refuse it, ConnectionError
 when it cannot be called at its address."""
 
-Drains = Callable[[Registration], None]
-"""Told of a worker that leaves, again with each report."""
+Drains = Callable[[Registration, bytes], None]
+"""Told of a worker that leaves, again with each report, and its key for `Worker.Hottest`."""
 
 SyncContext: TypeAlias = grpc.aio.ServicerContext[Report, Ack]
 
@@ -37,7 +37,7 @@ class KvSyncService(KvSyncServicer):
     which of those that report here leave.
     """
 
-    def __init__(self, pools: Pools, admit: Admit, drains: Drains = lambda _: None) -> None:
+    def __init__(self, pools: Pools, admit: Admit, drains: Drains = lambda *_: None) -> None:
         self._pools = pools
         self._admit = admit
         self._drains = drains
@@ -93,7 +93,7 @@ class KvSyncService(KvSyncServicer):
                 if ack is not None:
                     await context.write(ack)
                     if ack.draining:
-                        self._drains(registration)
+                        self._drains(registration, first.hello.hottest_key)
         finally:
             # NOTE: in a task of its own, since the end of the stream cancels this one at any time.
             leaving = asyncio.create_task(_leave(session))

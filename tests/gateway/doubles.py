@@ -183,6 +183,7 @@ class ScriptedWorker(WorkerServicer):
             stride=card.stride,
             num_blocks=card.num_blocks,
             seq=self._seq,
+            hottest_key=self.name.encode(),
         )
         async with grpc.aio.insecure_channel(gateway) as channel:
             stream = KvSyncStub(channel).Sync()

@@ -43,6 +43,7 @@ class Double(ScriptedWorker):
     async def Hottest(
         self, request: HottestRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[HotPrefix]:
+        assert request.key == self.name.encode()
         self.asked += 1
         for prefix in self.hot:
             yield prefix

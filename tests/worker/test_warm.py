@@ -21,13 +21,13 @@ from radixgate.v1.worker_pb2_grpc import WorkerStub
 
 from tests.worker.test_worker import KV_BYTES, serve
 from worker.engine.request import Request
-from worker.main import WorkerConfig
+from worker.main import Worker, WorkerConfig
 from worker.serve.scopes import Scopes
 from worker.serve.warm import LOWEST_PRIORITY, PIECE_TOKENS, Warmer
 
 pytestmark = pytest.mark.slow
 
-EVERYTHING = HottestRequest(max_tokens=10**9)
+EVERYTHING = 10**9
 
 
 @pytest.fixture
@@ -52,7 +52,10 @@ async def cached(stub: WorkerStub, request: GenerateRequest) -> int:
     return last.finished.cached_tokens
 
 
-async def hottest(stub: WorkerStub, asked: HottestRequest = EVERYTHING) -> list[HotPrefix]:
+async def hottest(
+    worker: Worker, stub: WorkerStub, max_tokens: int = EVERYTHING
+) -> list[HotPrefix]:
+    asked = HottestRequest(max_tokens=max_tokens, key=worker.hottest_key)
     return [prefix async for prefix in stub.Hottest(asked)]
 
 
@@ -61,7 +64,7 @@ async def warm(stub: WorkerStub, asked: GenerateRequest, seconds: float | None =
 
 
 async def test_the_hottest_come_first_and_each_in_its_scope(config: WorkerConfig) -> None:
-    async with serve(config) as (_, stub):
+    async with serve(config) as (worker, stub):
         for times, asked in (
             (4, prompt(5, tenant="a", salt="s")),
             (2, prompt(5, tenant="b")),
@@ -70,24 +73,35 @@ async def test_the_hottest_come_first_and_each_in_its_scope(config: WorkerConfig
         ):
             for _ in range(times):
                 await cached(stub, asked)
-        found = await hottest(stub)
+        found = await hottest(worker, stub)
         assert [(prefix.scope, unpack_tokens(prefix.packed)) for prefix in found] == [
             (Scope(tenant="a", salt="s"), [5] * 96),
             (Scope(), [6] * 96),
             (Scope(tenant="b"), [5] * 96),
         ]
         assert [prefix.hits for prefix in found] == pytest.approx([3, 2, 1], rel=0.02)
-        (first,) = await hottest(stub, HottestRequest(max_tokens=96))
+        (first,) = await hottest(worker, stub, 96)
         assert first == found[0]
-        assert await hottest(stub, HottestRequest(max_tokens=15)) == []
+        assert await hottest(worker, stub, 15) == []
+
+
+@pytest.mark.parametrize("key", [b"", b"a guess"])
+async def test_only_who_has_the_key_is_told_what_all_tenants_asked(
+    config: WorkerConfig, key: bytes
+) -> None:
+    async with serve(config) as (_, stub):
+        await cached(stub, prompt(5, tenant="a"))
+        with pytest.raises(grpc.aio.AioRpcError, match="takes its reports") as refused:
+            await anext(aiter(stub.Hottest(HottestRequest(max_tokens=EVERYTHING, key=key))))
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_what_siblings_share_is_told_once(config: WorkerConfig) -> None:
-    async with serve(config) as (_, stub):
+    async with serve(config) as (worker, stub):
         for _ in range(2):
             for own in (8, 9):
                 await cached(stub, prompt(*[7] * 64, own, length=128))
-        shared, *others = await hottest(stub)
+        shared, *others = await hottest(worker, stub)
         assert (unpack_tokens(shared.packed), shared.extends) == ([7] * 64, 0)
         assert [(set(unpack_tokens(each.packed)), each.extends) for each in others] == [
             ({9}, 1),
@@ -96,11 +110,11 @@ async def test_what_siblings_share_is_told_once(config: WorkerConfig) -> None:
 
 
 async def test_a_worker_that_drains_tells_and_computes_no_more(config: WorkerConfig) -> None:
-    async with serve(config) as (_, stub):
+    async with serve(config) as (worker, stub):
         for _ in range(2):
             await cached(stub, prompt(5))
         await stub.Drain(DrainRequest(grace_seconds=60))
-        assert len(await hottest(stub)) == 1
+        assert len(await hottest(worker, stub)) == 1
         with pytest.raises(grpc.aio.AioRpcError, match="draining; ask another") as refused:
             await warm(stub, prompt(6))
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -115,11 +129,11 @@ async def test_what_is_warmed_is_cached_in_its_namespace_alone(config: WorkerCon
 
 
 async def test_warming_heats_nothing(config: WorkerConfig) -> None:
-    async with serve(config) as (_, stub):
+    async with serve(config) as (worker, stub):
         for length in (100, 200):
             await warm(stub, prompt(5, length=length))
         await cached(stub, prompt(5, length=200))
-        (prefix,) = await hottest(stub)
+        (prefix,) = await hottest(worker, stub)
         assert prefix.hits == pytest.approx(1, rel=0.01)
         assert len(unpack_tokens(prefix.packed)) == 96 + 96
 

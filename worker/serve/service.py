@@ -123,9 +123,9 @@ class WorkerService(WorkerServicer):
     async def Hottest(  # type: ignore[override]  # noqa: N802  # the stub knows only generators
         self, request: HottestRequest, context: Context
     ) -> None:
-        """What was wanted most often lately; INTERNAL when the engine is broken."""
+        """What was wanted most often lately. Codes: as in `worker.serve.heat`."""
         async with self._serving(self._drain.call(), context):
-            for prefix in await self._heat.hottest(request.max_tokens):
+            for prefix in await self._heat.hottest(request.max_tokens, request.key):
                 await context.write(prefix)
 
     async def Drain(self, request: DrainRequest, context: Context) -> DrainResponse:  # noqa: ARG002, N802

@@ -93,6 +93,7 @@ class Hello(_message.Message):
     STRIDE_FIELD_NUMBER: _builtins.int
     NUM_BLOCKS_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
+    HOTTEST_KEY_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     epoch: _builtins.int
     """One life of the worker process: nanoseconds of the Unix clock at its start, so a later life is larger."""
@@ -104,6 +105,8 @@ class Hello(_message.Message):
     num_blocks: _builtins.int
     seq: _builtins.int
     """The last Delta that the worker has made, acknowledged or not."""
+    hottest_key: _builtins.bytes
+    """Opens Worker.Hottest to the gateway that takes the reports, and to no one else."""
     def __init__(
         self,
         *,
@@ -116,10 +119,11 @@ class Hello(_message.Message):
         stride: _builtins.int = ...,
         num_blocks: _builtins.int = ...,
         seq: _builtins.int = ...,
+        hottest_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "block_size", b"block_size", "epoch", b"epoch", "fingerprint", b"fingerprint", "model", b"model", "num_blocks", b"num_blocks", "seq", b"seq", "stride", b"stride", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "block_size", b"block_size", "epoch", b"epoch", "fingerprint", b"fingerprint", "hottest_key", b"hottest_key", "model", b"model", "num_blocks", b"num_blocks", "seq", b"seq", "stride", b"stride", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -120,7 +120,7 @@ class WorkerServicer:
     def Hottest(self, request, context):
         """The cached prefixes that requests found most often lately, hottest first; shorter ones come before
         those that extend them. A worker that leaves answers too, so that others can have them. These are
-        prompts of all tenants, so only gateways may reach a worker that serves several.
+        prompts of all tenants: PERMISSION_DENIED without the key of the worker's Hello.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

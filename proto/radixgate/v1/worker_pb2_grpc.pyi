@@ -49,7 +49,7 @@ class WorkerStub:
     Hottest: _grpc.UnaryStreamMultiCallable[_worker_pb2.HottestRequest, _worker_pb2.HotPrefix]
     """The cached prefixes that requests found most often lately, hottest first; shorter ones come before
     those that extend them. A worker that leaves answers too, so that others can have them. These are
-    prompts of all tenants, so only gateways may reach a worker that serves several.
+    prompts of all tenants: PERMISSION_DENIED without the key of the worker's Hello.
     """
     Drain: _grpc.UnaryUnaryMultiCallable[_worker_pb2.DrainRequest, _worker_pb2.DrainResponse]
     """Stops taking requests and answers when the last one has finished or the grace is over."""
@@ -75,7 +75,7 @@ class WorkerAsyncStub(WorkerStub):
     Hottest: _aio.UnaryStreamMultiCallable[_worker_pb2.HottestRequest, _worker_pb2.HotPrefix]  # type: ignore[assignment]
     """The cached prefixes that requests found most often lately, hottest first; shorter ones come before
     those that extend them. A worker that leaves answers too, so that others can have them. These are
-    prompts of all tenants, so only gateways may reach a worker that serves several.
+    prompts of all tenants: PERMISSION_DENIED without the key of the worker's Hello.
     """
     Drain: _aio.UnaryUnaryMultiCallable[_worker_pb2.DrainRequest, _worker_pb2.DrainResponse]  # type: ignore[assignment]
     """Stops taking requests and answers when the last one has finished or the grace is over."""
@@ -134,7 +134,7 @@ class WorkerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.HotPrefix], _abc.AsyncIterator[_worker_pb2.HotPrefix]]:
         """The cached prefixes that requests found most often lately, hottest first; shorter ones come before
         those that extend them. A worker that leaves answers too, so that others can have them. These are
-        prompts of all tenants, so only gateways may reach a worker that serves several.
+        prompts of all tenants: PERMISSION_DENIED without the key of the worker's Hello.
         """
 
     @_abc_1.abstractmethod
