@@ -105,4 +105,4 @@ def test_a_warm_cache_is_worth_waiting_for(case: str) -> None:
         "stabilizationWindowSeconds": 600,
         "policies": [{"type": "Pods", "value": 1, "periodSeconds": 300}],
     }
-    assert behavior["scaleUp"]["stabilizationWindowSeconds"] == 0
+    assert behavior["scaleUp"]["stabilizationWindowSeconds"] == 45
