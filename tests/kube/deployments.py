@@ -1,135 +1,134 @@
-"""The controller of Deployments: it makes and scales ReplicaSets.
+"""The controller of Deployments: it makes ReplicaSets and scales them, old ones down, a new one up.
 
-Faithful: rolling updates (`rollout`) and Recreate, pod-template-hash, revisions, the limit of the
-history, status and conditions by which Helm and kubectl wait. Not here: adoption and pausing.
+Faithful: RollingUpdate with never more than wanted + maxSurge pods, never fewer available by its
+own doing than wanted - maxUnavailable, broken old pods first; pod-template-hash; the status and
+conditions by which Helm and kubectl wait. Not here: Recreate, revisions and their history,
+adoption, pausing, deadlines, and scaling in proportion in the midst of a rollout.
 """
 
-from typing import Final
+import math
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 from tests.kube import kinds
 from tests.kube.objects import (
-    age,
     child_of,
-    condition,
     digest,
-    is_terminating,
     owned,
     set_condition,
     status_of,
-    timestamp,
     write_status,
 )
-from tests.kube.rollout import Replicas, Strategy, step
-from tests.kube.store import Obj, Store, key_of
+from tests.kube.store import Obj, Objs, Store
 
 HASH: Final = "pod-template-hash"
-REVISION: Final = "deployment.kubernetes.io/revision"
-DONE: Final = "NewReplicaSetAvailable"
+
+
+class Replicas(NamedTuple):
+    """A ReplicaSet: what it shall have, and how many of those are available."""
+
+    wanted: int
+    available: int
+
+
+class Strategy(NamedTuple):
+    """Pods beyond the wanted ones, and pods that may be missing of them."""
+
+    surge: int
+    unavailable: int
+
+    @classmethod
+    def of(cls, wanted: int, surge: int | str, unavailable: int | str) -> "Strategy":
+        """Of numbers or percentages, of which the surge is rounded up, the other down."""
+        up, down = _part(wanted, surge, math.ceil), _part(wanted, unavailable, math.floor)
+        return cls(up, down) if up or down else cls(0, 1)
+
+
+def _part(wanted: int, value: int | str, rounded: Callable[[float], int]) -> int:
+    if isinstance(value, int):
+        return value
+    return rounded(wanted * int(value.removesuffix("%")) / 100)
+
+
+def step(wanted: int, strategy: Strategy, new: Replicas, old: Sequence[Replicas]) -> list[int]:
+    """What the old ReplicaSets, oldest first, and as the last the new one shall have next."""
+    total = new.wanted + sum(one.wanted for one in old)
+    least = wanted - strategy.unavailable
+    room = max(0, wanted + strategy.surge - total)
+    removable = max(0, total - least - (new.wanted - new.available))
+    spare = max(0, new.available + sum(one.available for one in old) - least)
+    counts = []
+    for one in old:
+        broken = min(removable, one.wanted - one.available)
+        fewer = min(spare, one.available)
+        removable, spare = removable - broken, spare - fewer
+        counts.append(one.wanted - broken - fewer)
+    return [*counts, min(wanted, new.wanted + room)]
 
 
 def reconcile(store: Store) -> None:
     """Bring the ReplicaSets of all Deployments a step closer to what is asked for."""
     for deployment in store.list(kinds.DEPLOYMENT):
-        if not is_terminating(deployment):
-            _deployment(store, deployment)
+        _deployment(store, deployment)
 
 
 def _deployment(store: Store, deployment: Obj) -> None:
     spec = deployment["spec"]
-    sets = sorted(owned(store, kinds.REPLICA_SET, deployment), key=_revision)
+    sets = owned(store, kinds.REPLICA_SET, deployment)
+    sets.sort(key=lambda one: str(one["metadata"]["creationTimestamp"]))
     template = digest(spec["template"])
     new = next((one for one in sets if one["metadata"]["labels"][HASH] == template), None)
-    old = [one for one in sets if one is not new]
     new = new or store.create(kinds.REPLICA_SET, _replica_set(deployment, template))
-    revision = max([1 + max(map(_revision, old), default=0), _revision(new)])
-    new = _annotate(store, kinds.REPLICA_SET, new, revision)
-    deployment = _annotate(store, kinds.DEPLOYMENT, deployment, revision)
-
-    wanted, given = spec.get("replicas", 1), spec.get("strategy") or {}
-    if given.get("type") == "Recreate":
-        strategy = Strategy(0, wanted)
-        gone = not any(owned(store, kinds.POD, one) for one in old)
-        counts = [0] * len(old) + [wanted if gone else new["spec"]["replicas"]]
-    else:
-        rolling = given.get("rollingUpdate") or {}
-        surge, missing = rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%")
-        strategy = Strategy.of(wanted, surge, missing)
-        counts = step(wanted, strategy, _replicas(new), [_replicas(one) for one in old])
-    for one, replicas in zip([*old, new], counts, strict=True):
+    sets = [one for one in sets if one["metadata"]["uid"] != new["metadata"]["uid"]] + [new]
+    wanted, rolling = spec["replicas"], spec["strategy"]["rollingUpdate"]
+    strategy = Strategy.of(wanted, rolling["maxSurge"], rolling["maxUnavailable"])
+    *old, latest = map(_replicas, sets)
+    for one, replicas in zip(sets, step(wanted, strategy, latest, old), strict=True):
         if one["spec"]["replicas"] != replicas:
             one["spec"]["replicas"] = replicas
             store.replace(kinds.REPLICA_SET, one)
-    empty = [one for one in old if not one["spec"]["replicas"] and not _count(one, "replicas")]
-    for one in empty[: max(0, len(empty) - spec.get("revisionHistoryLimit", 10))]:
-        store.delete(kinds.REPLICA_SET, *key_of(one))
-    _status(store, deployment, new, old, wanted - strategy.unavailable)
+    _status(store, deployment, sets, wanted - strategy.unavailable)
 
 
 def _replica_set(deployment: Obj, template: str) -> Obj:
-    spec = deployment["spec"]
-    given = spec["template"]["metadata"]
-    labels = given["labels"] | {HASH: template}
-    metadata = child_of(
-        kinds.DEPLOYMENT, deployment, f"{deployment['metadata']['name']}-{template}"
-    )
+    spec, name = deployment["spec"], f"{deployment['metadata']['name']}-{template}"
+    given, hashed = spec["template"]["metadata"], {HASH: template}
+    labels = given["labels"] | hashed
     return {
-        "metadata": metadata | {"labels": labels},
+        "metadata": child_of(kinds.DEPLOYMENT, deployment, name) | {"labels": labels},
         "spec": {
             "replicas": 0,
-            "minReadySeconds": spec.get("minReadySeconds", 0),
-            "selector": {"matchLabels": spec["selector"]["matchLabels"] | {HASH: template}},
+            "selector": {"matchLabels": spec["selector"]["matchLabels"] | hashed},
             "template": spec["template"] | {"metadata": given | {"labels": labels}},
         },
     }
 
 
-def _revision(replica_set: Obj) -> int:
-    return int((replica_set["metadata"].get("annotations") or {}).get(REVISION, 0))
-
-
-def _annotate(store: Store, kind: kinds.Kind, obj: Obj, revision: int) -> Obj:
-    if _revision(obj) == revision:
-        return obj
-    obj["metadata"].setdefault("annotations", {})[REVISION] = str(revision)
-    return store.replace(kind, obj)
-
-
-def _count(obj: Obj, field: str) -> int:
-    found: int = status_of(obj).get(field, 0)
-    return found
-
-
 def _replicas(replica_set: Obj) -> Replicas:
-    return Replicas(replica_set["spec"]["replicas"], _count(replica_set, "availableReplicas"))
+    wanted: int = replica_set["spec"]["replicas"]
+    return Replicas(wanted, min(wanted, status_of(replica_set).get("availableReplicas", 0)))
 
 
-def _status(store: Store, deployment: Obj, new: Obj, old: list[Obj], least: int) -> None:
-    wanted = deployment["spec"].get("replicas", 1)
+def _status(store: Store, deployment: Obj, sets: Objs, least: int) -> None:
+    wanted = deployment["spec"]["replicas"]
     replicas, ready, available = (
-        sum(_count(one, field) for one in [new, *old])
+        sum(status_of(one).get(field, 0) for one in sets)
         for field in ("replicas", "readyReplicas", "availableReplicas")
     )
-    counts = {
+    updated = status_of(sets[-1]).get("replicas", 0)
+    deployment["status"] = {
         "observedGeneration": deployment["metadata"]["generation"],
         "replicas": replicas,
-        "updatedReplicas": _count(new, "replicas"),
+        "updatedReplicas": updated,
         "readyReplicas": ready,
         "availableReplicas": available,
         "unavailableReplicas": max(0, wanted - available),
+        "conditions": status_of(deployment).get("conditions", []),
     }
-    before, last = status_of(deployment), condition(deployment, "Progressing")
-    progressed = last is None or any(before.get(key) != value for key, value in counts.items())
-    deployment["status"] = counts | {"conditions": before.get("conditions") or []}
     enough = available >= least
     reason = "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"
     set_condition(deployment, "Available", enough, reason)
-    updated = timestamp() if progressed or last is None else last["lastUpdateTime"]
-    # Once it is done, pods that come and go do not count as a rollout.
-    settled = last is not None and last["reason"] == DONE
-    done = counts["updatedReplicas"] == replicas and (settled or replicas == wanted == available)
-    late = not done and age(updated) > deployment["spec"].get("progressDeadlineSeconds", 600)
-    reason = DONE if done else "ReplicaSetUpdated"
-    reason = "ProgressDeadlineExceeded" if late else reason
-    set_condition(deployment, "Progressing", not late, reason)
-    condition(deployment, "Progressing")["lastUpdateTime"] = updated  # type: ignore[index]
+    done = updated == replicas == wanted == available
+    reason = "NewReplicaSetAvailable" if done else "ReplicaSetUpdated"
+    set_condition(deployment, "Progressing", True, reason)
     write_status(store, kinds.DEPLOYMENT, deployment)

@@ -6,47 +6,42 @@ server (which does none). Aggregated discovery is not offered; clients fall back
 
 from typing import Any
 
-from tests.kube.kinds import KINDS, SCALABLE, STATELESS, Kind
+from tests.kube.kinds import KINDS, SCALABLE, Kind
 
 Obj = dict[str, Any]
 
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "linux/amd64"}
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
-_VERSIONS = list(dict.fromkeys(kind.api_version for kind in KINDS))
+_PATHS = {
+    f"apis/{version}" if "/" in version else f"api/{version}": version
+    for version in dict.fromkeys(kind.api_version for kind in KINDS)
+}
 
 
 def answer(path: str) -> Obj | None:
     """The document at a path of discovery; None of other paths."""
-    match path.strip("/").split("/"):
-        case ["version"]:
-            return VERSION
-        case ["api"]:
-            return {"kind": "APIVersions", "versions": ["v1"]}
-        case ["apis"]:
-            groups = [_group(version) for version in _VERSIONS if "/" in version]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-        case ["openapi", "v3"]:
-            prefixes = [_prefix(version) for version in _VERSIONS]
-            paths = {prefix: {"serverRelativeURL": f"/openapi/v3/{prefix}"} for prefix in prefixes}
-            return {"paths": paths}
-        case ["openapi", "v3", "api" | "apis", *rest] if (version := "/".join(rest)) in _VERSIONS:
-            patches = {f"/{kind.plural}/{{name}}": _patch(kind) for kind in _members(version)}
-            info = {"title": "Kubernetes", "version": "1"}
-            return {"openapi": "3.0.0", "info": info, "paths": patches}
-        case ["api" | "apis", *rest] if (version := "/".join(rest)) in _VERSIONS:
-            resources = [one for kind in _members(version) for one in _resources(kind)]
-            head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version}
-            return {**head, "resources": resources}
-    return None
-
-
-def _prefix(version: str) -> str:
-    return f"apis/{version}" if "/" in version else f"api/{version}"
-
-
-def _members(version: str) -> list[Kind]:
-    return [kind for kind in KINDS if kind.api_version == version]
+    path = path.strip("/")
+    prefix = path.removeprefix("openapi/v3/")
+    members = [kind for kind in KINDS if kind.api_version == _PATHS.get(prefix)]
+    if path == "version":
+        return VERSION
+    if path == "api":
+        return {"kind": "APIVersions", "versions": ["v1"]}
+    if path == "apis":
+        groups = [_group(version) for version in _PATHS.values() if "/" in version]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+    if path == "openapi/v3":
+        return {"paths": {each: {"serverRelativeURL": f"/openapi/v3/{each}"} for each in _PATHS}}
+    if prefix not in _PATHS:
+        return None
+    if prefix != path:
+        patches = {f"/{kind.plural}/{{name}}": _patch(kind) for kind in members}
+        info = {"title": "Kubernetes", "version": "1"}
+        return {"openapi": "3.0.0", "info": info, "paths": patches}
+    resources = [one for kind in members for one in _resources(kind)]
+    head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": _PATHS[prefix]}
+    return {**head, "resources": resources}
 
 
 def _group(group_version: str) -> Obj:
@@ -59,8 +54,7 @@ def _resources(kind: Kind) -> list[Obj]:
     common = {"singularName": kind.kind.lower(), "namespaced": kind.namespaced, "verbs": VERBS}
     names = {"kind": kind.kind, "shortNames": [kind.short] if kind.short else []}
     found = [{"name": kind.plural, **names, **common}]
-    if kind not in STATELESS:
-        found.append({"name": f"{kind.plural}/status", "kind": kind.kind, **common})
+    found.append({"name": f"{kind.plural}/status", "kind": kind.kind, **common})
     if kind in SCALABLE:
         scale = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
         found.append({"name": f"{kind.plural}/scale", **scale, **common})

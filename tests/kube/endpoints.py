@@ -1,8 +1,8 @@
 """The controller of EndpointSlices: one slice for each Service with a selector.
 
-Faithful: labels copied from the Service, ready / serving / terminating, publishNotReadyAddresses,
-pods without an address or at their end left out, named target ports. Not here: more than one slice
-for a Service, topology hints, IPv6, and the old Endpoints objects.
+Faithful: labels copied from the Service, ready / serving / terminating, pods without an address or
+at their end left out, named target ports. Not here: more than one slice for a Service,
+publishNotReadyAddresses, topology hints, IPv6, and the old Endpoints objects.
 """
 
 from typing import Any, Final
@@ -17,40 +17,43 @@ from tests.kube.objects import (
     status_of,
     suffix,
 )
-from tests.kube.store import Obj, Store
+from tests.kube.selectors import selector_of
+from tests.kube.store import Obj, Objs, Store
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 MANAGED_BY: Final = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
 
 
+def slices_of(store: Store, namespace: str, service: str) -> Objs:
+    """The EndpointSlices of a Service."""
+    return store.list(kinds.ENDPOINT_SLICE, namespace, f"{SERVICE_NAME}={service}")
+
+
 def reconcile(store: Store) -> None:
     """Bring the slices of all Services up to date."""
     for service in store.list(kinds.SERVICE):
-        if service["spec"].get("selector") and not is_terminating(service):
+        if "selector" in service["spec"]:
             _service(store, service)
 
 
 def _service(store: Store, service: Obj) -> None:
     metadata, spec = service["metadata"], service["spec"]
-    selector = ",".join(f"{key}={value}" for key, value in spec["selector"].items())
     pods = [
         pod
-        for pod in store.list(kinds.POD, metadata["namespace"], selector)
-        if status_of(pod).get("podIP") and not is_finished(pod)
+        for pod in store.list(kinds.POD, metadata["namespace"], selector_of(spec["selector"]))
+        if "podIP" in status_of(pod) and not is_finished(pod)
     ]
-    slices = owned(store, kinds.ENDPOINT_SLICE, service)
-    labels = (metadata.get("labels") or {}) | MANAGED_BY | {SERVICE_NAME: metadata["name"]}
-    if spec.get("clusterIP") == "None":
+    labels = metadata.get("labels", {}) | MANAGED_BY | {SERVICE_NAME: metadata["name"]}
+    if spec["clusterIP"] == "None":
         labels["service.kubernetes.io/headless"] = ""
     content = {
         "addressType": "IPv4",
-        "endpoints": [_endpoint(service, pod) for pod in pods],
+        "endpoints": [_endpoint(pod) for pod in pods],
         "ports": _ports(service, pods),
     }
-    if not slices:
-        name = f"{metadata['name']}-{suffix()}"
-        new = {"metadata": child_of(kinds.SERVICE, service, name) | {"labels": labels}}
-        store.create(kinds.ENDPOINT_SLICE, new | content)
+    if not (slices := owned(store, kinds.ENDPOINT_SLICE, service)):
+        child = child_of(kinds.SERVICE, service, f"{metadata['name']}-{suffix()}")
+        store.create(kinds.ENDPOINT_SLICE, content | {"metadata": child | {"labels": labels}})
         return
     before = slices[0]
     after = before | content | {"metadata": before["metadata"] | {"labels": labels}}
@@ -58,38 +61,28 @@ def _service(store: Store, service: Obj) -> None:
         store.replace(kinds.ENDPOINT_SLICE, after)
 
 
-def _endpoint(service: Obj, pod: Obj) -> dict[str, Any]:
+def _endpoint(pod: Obj) -> dict[str, Any]:
     serving, terminating = holds(pod, "Ready"), is_terminating(pod)
-    unready_too = bool(service["spec"].get("publishNotReadyAddresses"))
-    metadata = pod["metadata"]
+    ready = serving and not terminating
+    named = {field: pod["metadata"][field] for field in ("namespace", "name", "uid")}
     return {
         "addresses": [pod["status"]["podIP"]],
-        "conditions": {
-            "ready": unready_too or (serving and not terminating),
-            "serving": serving,
-            "terminating": terminating,
-        },
+        "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
         "nodeName": pod["spec"].get("nodeName", ""),
-        "targetRef": {
-            "kind": "Pod",
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-        },
+        "targetRef": {"kind": "Pod", **named},
     }
 
 
-def _ports(service: Obj, pods: list[Obj]) -> list[dict[str, Any]]:
+def _ports(service: Obj, pods: Objs) -> list[dict[str, Any]]:
     """Its ports as pods have them; one that they name, and none declares, is left out."""
     declared = {
-        port["name"]: port["containerPort"]
+        port.get("name"): port["containerPort"]
         for pod in pods
         for container in pod["spec"]["containers"]
-        for port in container.get("ports") or []
-        if "name" in port
+        for port in container.get("ports", [])
     }
     found = []
-    for port in service["spec"].get("ports") or []:
+    for port in service["spec"]["ports"]:
         number = declared.get(port["targetPort"], port["targetPort"])
         if isinstance(number, int):
             kept = {key: port[key] for key in ("protocol", "appProtocol") if key in port}

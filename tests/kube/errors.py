@@ -33,17 +33,6 @@ def not_found(kind: Kind, name: str) -> ApiError:
     return of_object(404, "NotFound", kind, name, "not found")
 
 
-def conflict(kind: Kind, name: str, why: str) -> ApiError:
-    words = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
-    return ApiError(409, "Conflict", words, name=name, group=kind.group, kind=kind.plural)
-
-
-def invalid(kind: Kind, name: str, why: str) -> ApiError:
-    subject = f"{kind.kind}.{kind.group}".rstrip(".")
-    words = f'{subject} "{name}" is invalid: {why}'
-    return ApiError(422, "Invalid", words, name=name, group=kind.group, kind=kind.kind)
-
-
 def bad_request(why: str) -> ApiError:
     return ApiError(400, "BadRequest", why)
 

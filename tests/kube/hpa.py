@@ -2,35 +2,29 @@
 
 Faithful to the documented algorithm, and to the controller's code where that says more: tolerance,
 External metrics as Value and AverageValue, the largest proposal of several metrics, a missing one
-that forbids scaling down, stabilisation windows, Pods and Percent policies, selectPolicy, bounds.
-Not here: Resource, Pods and Object metrics (they count as missing), tolerances of a behavior.
+that forbids scaling down, stabilisation windows, Pods and Percent policies, bounds.
+Not here: Resource, Pods and Object metrics (they count as missing), selectPolicy (it is Max),
+tolerances of a behavior.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 TOLERANCE: Final = 0.1
 
-_SUFFIXES: Final = {
-    "m": 1e-3,
-    "k": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "Ki": 2.0**10,
-    "Mi": 2.0**20,
-    "Gi": 2.0**30,
+Rules = dict[str, Any]
+UP: Final[Rules] = {
+    "stabilizationWindowSeconds": 0,
+    "policies": [
+        {"type": "Percent", "value": 100, "periodSeconds": 15},
+        {"type": "Pods", "value": 4, "periodSeconds": 15},
+    ],
 }
-
-
-def quantity(text: str | float) -> float:
-    """A Kubernetes quantity as a number: `1500m` is 1.5."""
-    text = str(text)
-    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
-        if text.endswith(suffix):
-            return float(text.removesuffix(suffix)) * _SUFFIXES[suffix]
-    return float(text)
+DOWN: Final[Rules] = {
+    "stabilizationWindowSeconds": 300,
+    "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+}
 
 
 class Reading(NamedTuple):
@@ -65,117 +59,63 @@ def _asked(reading: Reading, replicas: Replicas) -> int:
     if reading.per_replica:
         near = replicas.present and abs(1 - ratio / replicas.present) <= TOLERANCE
         return replicas.present if near else math.ceil(ratio)
-    if replicas.wanted == 0:
-        return math.ceil(ratio)
     near = abs(1 - ratio) <= TOLERANCE
     return replicas.wanted if near else math.ceil(ratio * replicas.ready)
 
 
-class Policy(NamedTuple):
-    """At most `value` pods, or percent, within `period` seconds."""
-
-    percent: bool
-    value: int
-    period: float
-
-
-class Rules(NamedTuple):
-    """One direction of a behavior; `select` is Max, Min or Disabled."""
-
-    window: float
-    select: str
-    policies: tuple[Policy, ...]
-
-    @classmethod
-    def of(cls, spec: dict[str, Any], default: "Rules") -> "Rules":
-        policies = tuple(
-            Policy(policy["type"] == "Percent", policy["value"], policy["periodSeconds"])
-            for policy in spec.get("policies") or ()
-        )
-        return cls(
-            spec.get("stabilizationWindowSeconds", default.window),
-            spec.get("selectPolicy", default.select),
-            policies or default.policies,
-        )
-
-
-UP: Final = Rules(0, "Max", (Policy(True, 100, 15), Policy(False, 4, 15)))
-DOWN: Final = Rules(300, "Max", (Policy(True, 100, 15),))
-
-
 class Change(NamedTuple):
-    """So many replicas more or less, or recommended, at a time in seconds."""
+    """Replicas that were recommended, or that became more or less, at a time in seconds."""
 
     time: float
     replicas: int
 
 
-@dataclass
 class Autoscaler:
     """The memory of one HPA: what it recommended, and by how much it scaled when."""
 
-    recommendations: list[Change] = field(default_factory=list)
-    ups: list[Change] = field(default_factory=list)
-    downs: list[Change] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._recommended: list[Change] = []
+        self._scaled: list[Change] = []
 
     def decide(self, spec: dict[str, Any], now: float, current: int, asked: int | None) -> int:
         """The replicas to have from now on.
 
         Args: `spec` of the HPA; `asked` by `proposal`, None to leave what is.
         """
-        behavior = spec.get("behavior") or {}
-        up = Rules.of(behavior.get("scaleUp") or {}, UP)
-        down = Rules.of(behavior.get("scaleDown") or {}, DOWN)
-        least: int = spec.get("minReplicas", 1)
-        most: int = spec["maxReplicas"]
-        if not self.recommendations:
-            self.recommendations.append(Change(now, current))
-        if current == 0 and least != 0:
-            return 0
-        if not least <= current <= most:
-            desired = min(max(current, least), most)
-        elif asked is None:
+        behavior = spec.get("behavior", {})
+        up, down = UP | behavior.get("scaleUp", {}), DOWN | behavior.get("scaleDown", {})
+        least, most = spec.get("minReplicas", 1), spec["maxReplicas"]
+        if not self._recommended:
+            self._recommended.append(Change(now, current))
+        if current == 0 or (asked is None and least <= current <= most):
             return current
-        else:
+        desired = current
+        if asked is not None and least <= current <= most:
             desired = self._stabilized(now, current, asked, up, down)
-            desired = self._limited(now, current, desired, up, down)
-            desired = min(max(desired, least), most)
-        if desired > current:
-            self.ups.append(Change(now, desired - current))
-        elif desired < current:
-            self.downs.append(Change(now, current - desired))
+            if desired > current:
+                desired = min(desired, max(current, math.ceil(self._limit(now, current, up, 1))))
+            else:
+                desired = max(desired, min(current, int(self._limit(now, current, down, -1))))
+        desired = min(max(desired, least), most)
+        self._scaled.append(Change(now, desired - current))
         return desired
 
     def _stabilized(self, now: float, current: int, asked: int, up: Rules, down: Rules) -> int:
-        past = self.recommendations
-        lowest = min([asked, *(n for time, n in past if time > now - up.window)])
-        highest = max([asked, *(n for time, n in past if time > now - down.window)])
-        kept = [change for change in past if change.time > now - max(up.window, down.window)]
-        self.recommendations = [*kept, Change(now, asked)]
-        return min(max(current, lowest), highest)
+        """The change that all recommendations of its direction's window agree on."""
+        self._recommended.append(Change(now, asked))
 
-    def _limited(self, now: float, current: int, desired: int, up: Rules, down: Rules) -> int:
-        def start(policy: Policy) -> int:
-            """Replicas at the beginning of a policy's period."""
-            since = now - policy.period
-            return current - _total(self.ups, since) + _total(self.downs, since)
+        def within(rules: Rules) -> list[int]:
+            since = now - rules["stabilizationWindowSeconds"]
+            return [asked, *(n for time, n in self._recommended if time > since)]
 
-        def limit(rules: Rules, sign: int, whole: Callable[[float], int]) -> int:
-            if rules.select == "Disabled":
-                return current
-            limits = [
-                whole(start(policy) * (1 + sign * policy.value / 100))
-                if policy.percent
-                else start(policy) + sign * policy.value
-                for policy in rules.policies
-            ]
-            # Max is the most change: the highest limit upwards, the lowest downwards.
-            return max(limits) if (rules.select == "Max") == (sign > 0) else min(limits)
+        return min(max(current, min(within(up))), max(within(down)))
 
-        if desired > current:
-            return min(desired, max(current, limit(up, 1, math.ceil)))
-        return max(desired, min(current, limit(down, -1, int)))
-
-
-def _total(changes: Iterable[Change], since: float) -> int:
-    return sum(change.replicas for change in changes if change.time > since)
+    def _limit(self, now: float, current: int, rules: Rules, sign: int) -> float:
+        """How far the most generous policy lets it go, up or down."""
+        limits = []
+        for policy in rules["policies"]:
+            since = now - policy["periodSeconds"]
+            start = current - sum(n for time, n in self._scaled if time > since)
+            part = start / 100 if policy["type"] == "Percent" else 1
+            limits.append(start + sign * part * policy["value"])
+        return sign * max(sign * limit for limit in limits)

@@ -1,9 +1,10 @@
-"""A loop like KEDA's, for ScaledObjects with one `external` trigger.
+"""A loop like KEDA's, for ScaledObjects of Deployments with one `external` trigger.
 
 Faithful: the HPA that it makes (name, owner, bounds, behavior, metric s0-NAME of GetMetricSpec),
 the metric that it serves to the HPA's loop (GetMetrics; a float above 0 wins over the integer),
 IsActive for none (or idleReplicaCount) and more, with the cooldown, fallback after failures.
-Not here: ScaledObjects with more triggers or other ones, StreamIsActive, pausing, modifiers.
+Not here: ScaledObjects with more triggers or other ones, StreamIsActive, pausing, modifiers, and
+fallbacks other than to a number or to what is there if that is more.
 """
 
 from collections import Counter
@@ -16,10 +17,9 @@ from externalscaler import externalscaler_pb2 as messages
 from externalscaler.externalscaler_pb2_grpc import ExternalScalerStub
 
 from tests.kube import kinds
-from tests.kube.autoscale import scale_target
+from tests.kube.autoscale import scale, scale_target
 from tests.kube.clock import Clock
 from tests.kube.containers import MissingError, with_services
-from tests.kube.hpa import quantity
 from tests.kube.objects import child_of, owned, set_condition, write_status
 from tests.kube.store import Obj, Store, key_of
 
@@ -35,6 +35,7 @@ class KedaLoop:
         self._store, self._clock = store, clock
         self._failures: Counter[str] = Counter()
         self._active: dict[str, float] = {}
+        self._sizes: dict[str, float] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -47,9 +48,8 @@ class KedaLoop:
 
     async def read(self, namespace: str, metric: dict[str, Any]) -> float | None:
         """A `Source` for the loop of the HPA."""
-        name = (metric.get("selector") or {}).get("matchLabels", {}).get(LABEL)
-        scaled = self._store.get(kinds.SCALED_OBJECT, namespace, name) if name else None
-        if scaled is None:
+        name = metric.get("selector", {}).get("matchLabels", {}).get(LABEL, "")
+        if (scaled := self._store.get(kinds.SCALED_OBJECT, namespace, name)) is None:
             return None
         uid, fallback = scaled["metadata"]["uid"], scaled["spec"].get("fallback")
         try:
@@ -58,98 +58,74 @@ class KedaLoop:
                     scaledObjectRef=reference, metricName=metric["name"].removeprefix("s0-")
                 )
                 answer = await stub.GetMetrics(request, timeout=CALL_SECONDS)
-                await stub.IsActive(reference, timeout=CALL_SECONDS)
         except FAILURES:
             self._failures[uid] += 1
             if not fallback or self._failures[uid] <= fallback["failureThreshold"]:
                 return None
             return self._fallback(scaled, fallback)
         self._failures[uid] = 0
-        return sum(value.metricValueFloat if value.metricValueFloat > 0 else value.metricValue
-                   for value in answer.metricValues)  # fmt: skip
+        return sum(
+            value.metricValueFloat if value.metricValueFloat > 0 else value.metricValue
+            for value in answer.metricValues
+        )
 
     def _fallback(self, scaled: Obj, fallback: dict[str, Any]) -> float:
         """The value of an AverageValue metric that asks for the replicas of the fallback."""
-        (hpa,) = owned(self._store, kinds.AUTOSCALER, scaled)
-        target = hpa["spec"]["metrics"][0]["external"]["target"]
-        found = scale_target(self._store, scaled)
-        present, replicas = (
-            found[1]["spec"].get("replicas", 1) if found else 0,
-            fallback["replicas"],
-        )
-        chosen = {
-            "static": replicas,
-            "currentReplicas": present,
-            "currentReplicasIfHigher": max(present, replicas),
-            "currentReplicasIfLower": min(present, replicas),
-        }[fallback.get("behavior", "static")]
-        return chosen * quantity(target["averageValue"])
+        replicas: int = fallback["replicas"]
+        target = scale_target(self._store, scaled)
+        if target and fallback.get("behavior") == "currentReplicasIfHigher":
+            replicas = max(replicas, target["spec"]["replicas"])
+        return replicas * self._sizes[scaled["metadata"]["uid"]]
 
     async def _poll(self, scaled: Obj) -> None:
         try:
             async with _scaler(self._store, scaled) as (stub, reference):
                 answer = await stub.GetMetricSpec(reference, timeout=CALL_SECONDS)
                 active = (await stub.IsActive(reference, timeout=CALL_SECONDS)).result
-        except FAILURES as error:
+        except FAILURES:
             set_condition(scaled, "Ready", False, "TriggerError")
-            scaled["status"]["conditions"][-1]["message"] = str(error)
         else:
-            self._make(scaled, answer.metricSpecs)
+            self._make(scaled, answer.metricSpecs[0])
             self._activate(scaled, active)
             set_condition(scaled, "Ready", True, "ScaledObjectReady")
             set_condition(scaled, "Active", active, "ScalerActive" if active else "ScalerNotActive")
         write_status(self._store, kinds.SCALED_OBJECT, scaled)
 
-    def _make(self, scaled: Obj, specs: list[messages.MetricSpec]) -> None:
+    def _make(self, scaled: Obj, asked: messages.MetricSpec) -> None:
         """The HPA as the ScaledObject is now."""
         spec, name = scaled["spec"], scaled["metadata"]["name"]
-        trigger, advanced = spec["triggers"][0], spec.get("advanced") or {}
-        kind = trigger.get("metricType", "AverageValue")
-        field = kind[0].lower() + kind[1:]
-        metrics = []
-        for one in specs:
-            size = one.targetSizeFloat if one.targetSizeFloat > 0 else one.targetSize
-            selector = {"matchLabels": {LABEL: name}}
-            metric = {"name": f"s0-{one.metricName}", "selector": selector}
-            target = {"type": kind, field: f"{round(size * 1000)}m"}
-            metrics.append({"type": "External", "external": {"metric": metric, "target": target}})
-        config = advanced.get("horizontalPodAutoscalerConfig") or {}
+        size = asked.targetSizeFloat if asked.targetSizeFloat > 0 else asked.targetSize
+        self._sizes[scaled["metadata"]["uid"]] = size
+        selector = {"matchLabels": {LABEL: name}}
+        external = {
+            "metric": {"name": f"s0-{asked.metricName}", "selector": selector},
+            "target": {"type": "AverageValue", "averageValue": f"{round(size * 1000)}m"},
+        }
         wanted = {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment"}
-            | spec["scaleTargetRef"],
+            "scaleTargetRef": spec["scaleTargetRef"],
             "minReplicas": spec.get("minReplicaCount", 0) or 1,
             "maxReplicas": spec.get("maxReplicaCount", 100),
-            "metrics": metrics,
-        } | ({"behavior": config["behavior"]} if "behavior" in config else {})
-        existing = owned(self._store, kinds.AUTOSCALER, scaled)
-        if not existing:
-            metadata = child_of(kinds.SCALED_OBJECT, scaled, config.get("name", f"keda-hpa-{name}"))
+            "metrics": [{"type": "External", "external": external}],
+            "behavior": spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"],
+        }
+        if not (existing := owned(self._store, kinds.AUTOSCALER, scaled)):
+            metadata = child_of(kinds.SCALED_OBJECT, scaled, f"keda-hpa-{name}")
             self._store.create(kinds.AUTOSCALER, {"metadata": metadata, "spec": wanted})
         elif existing[0]["spec"] != wanted:
             self._store.replace(kinds.AUTOSCALER, existing[0] | {"spec": wanted})
 
     def _activate(self, scaled: Obj, active: bool) -> None:
         """Between no replicas and some; the HPA does the rest."""
-        found = scale_target(self._store, scaled)
-        if found is None:
+        if (target := scale_target(self._store, scaled)) is None:
             return
-        kind, target = found
         spec, now, uid = scaled["spec"], self._clock.time(), scaled["metadata"]["uid"]
-        replicas, least = target["spec"].get("replicas", 1), spec.get("minReplicaCount", 0)
-        idle = spec.get("idleReplicaCount", 0 if least == 0 else None)
+        replicas, least = target["spec"]["replicas"], spec.get("minReplicaCount", 0)
+        unused = now - self._active.setdefault(uid, now) > spec.get("cooldownPeriod", 300)
         if active:
             self._active[uid] = now
-        unused = now - self._active.setdefault(uid, now) > spec.get("cooldownPeriod", 300)
-        wanted = replicas
-        if active and replicas == (idle or 0):
-            wanted = max(1, least)
-        elif not active and idle is not None and replicas > idle and unused:
-            wanted = idle
-        elif not active and idle is None and replicas < least:
-            wanted = least
-        if wanted != replicas:
-            target["spec"]["replicas"] = wanted
-            self._store.replace(kind, target)
+            scale(self._store, target, max(replicas, least, 1))
+        elif unused and (least == 0 or "idleReplicaCount" in spec):
+            scale(self._store, target, min(replicas, spec.get("idleReplicaCount", 0)))
 
 
 def _is_external(scaled: Obj) -> bool:

@@ -1,4 +1,4 @@
-"""The kinds of objects that the server knows."""
+"""The kinds of objects that the server knows: those of the chart, of its cluster, and of Helm."""
 
 from typing import NamedTuple
 
@@ -22,46 +22,28 @@ class Kind(NamedTuple):
         """As errors name it: "pods", "deployments.apps"."""
         return f"{self.plural}.{self.group}".rstrip(".")
 
-    @property
-    def built_in(self) -> bool:
-        """False of those that a real cluster has by a custom resource definition."""
-        return "." not in self.group or self.group.endswith(".k8s.io")
-
 
 NAMESPACE = Kind("v1", "namespaces", "Namespace", "ns", namespaced=False)
-NODE = Kind("v1", "nodes", "Node", "no", namespaced=False)
 POD = Kind("v1", "pods", "Pod", "po")
 SERVICE = Kind("v1", "services", "Service", "svc")
 CONFIG_MAP = Kind("v1", "configmaps", "ConfigMap", "cm")
 SECRET = Kind("v1", "secrets", "Secret")
 SERVICE_ACCOUNT = Kind("v1", "serviceaccounts", "ServiceAccount", "sa")
-CLAIM = Kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
 EVENT = Kind("v1", "events", "Event", "ev")
-ENDPOINTS = Kind("v1", "endpoints", "Endpoints", "ep")
 DEPLOYMENT = Kind("apps/v1", "deployments", "Deployment", "deploy")
 REPLICA_SET = Kind("apps/v1", "replicasets", "ReplicaSet", "rs")
 STATEFUL_SET = Kind("apps/v1", "statefulsets", "StatefulSet", "sts")
-DAEMON_SET = Kind("apps/v1", "daemonsets", "DaemonSet", "ds")
-CONTROLLER_REVISION = Kind("apps/v1", "controllerrevisions", "ControllerRevision")
-JOB = Kind("batch/v1", "jobs", "Job")
 ENDPOINT_SLICE = Kind("discovery.k8s.io/v1", "endpointslices", "EndpointSlice")
 DISRUPTION_BUDGET = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", "netpol")
-INGRESS = Kind("networking.k8s.io/v1", "ingresses", "Ingress", "ing")
 ROLE = Kind("rbac.authorization.k8s.io/v1", "roles", "Role")
 ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding")
 AUTOSCALER = Kind("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", "hpa")
-LEASE = Kind("coordination.k8s.io/v1", "leases", "Lease")
 SCALED_OBJECT = Kind("keda.sh/v1alpha1", "scaledobjects", "ScaledObject", "so")
-TRIGGER_AUTH = Kind("keda.sh/v1alpha1", "triggerauthentications", "TriggerAuthentication")
 POD_MONITOR = Kind("monitoring.coreos.com/v1", "podmonitors", "PodMonitor")
 SERVICE_MONITOR = Kind("monitoring.coreos.com/v1", "servicemonitors", "ServiceMonitor")
 PROMETHEUS_RULE = Kind("monitoring.coreos.com/v1", "prometheusrules", "PrometheusRule")
 
 KINDS = tuple(value for value in globals().values() if isinstance(value, Kind))
 BY_NAME = {(kind.api_version, kind.kind): kind for kind in KINDS}
-SCALABLE = frozenset({DEPLOYMENT, REPLICA_SET, STATEFUL_SET})
-STATELESS = frozenset(  # those without a status
-    {CONFIG_MAP, SECRET, SERVICE_ACCOUNT, EVENT, ENDPOINTS, CONTROLLER_REVISION, ENDPOINT_SLICE}
-    | {NETWORK_POLICY, ROLE, ROLE_BINDING, LEASE}
-)
+SCALABLE = (DEPLOYMENT, REPLICA_SET, STATEFUL_SET)

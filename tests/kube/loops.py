@@ -1,6 +1,7 @@
 """How controllers run: again after each change of what they look at, and once a second."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -19,28 +20,19 @@ async def follow(
     One that meets a refusal of the API is called again, as real controllers do; any other error is
     a defect and ends all.
     """
-    changed = asyncio.Event()
-
-    async def listen(kind: Kind) -> None:
-        while True:
-            # Ends when the history that it had yet to see is compacted.
-            with suppress(ApiError):
-                async for _ in store.subscribe(kind):
-                    changed.set()
-
-    async with asyncio.TaskGroup() as tasks:
-        for kind in kinds:
-            tasks.create_task(listen(kind))
-        while True:
-            changed.clear()
-            try:
-                waiting = reconcile(store)
-                if waiting is not None:
-                    await waiting
-            except ApiError:
-                await asyncio.sleep(PERIOD_SECONDS / 10)
-                continue
-            with suppress(TimeoutError):
-                # Not wait_for, which may lose a cancellation before Python 3.12.
-                async with asyncio.timeout(PERIOD_SECONDS):
-                    await changed.wait()
+    while True:
+        seen = store.revision
+        try:
+            if (waiting := reconcile(store)) is not None:
+                await waiting
+        except ApiError:
+            await asyncio.sleep(PERIOD_SECONDS / 10)
+            continue
+        # An expired history is a change too.
+        with suppress(ApiError):
+            until = time.monotonic() + PERIOD_SECONDS
+            while not any(change.kind in kinds for change in store.since(seen)):
+                seen = store.revision
+                if (left := until - time.monotonic()) <= 0:
+                    break
+                await store.wait(left)

@@ -12,9 +12,9 @@ from contextlib import suppress
 from itertools import count
 
 from tests.kube import kinds
-from tests.kube.endpoints import SERVICE_NAME
+from tests.kube.endpoints import slices_of
 from tests.kube.loops import follow
-from tests.kube.store import Obj, Store
+from tests.kube.store import Objs, Store, key_of
 
 Address = tuple[str, int]
 
@@ -45,24 +45,17 @@ class ServiceProxy:
                 connection.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _update(self, _: Store) -> None:
-        self._targets = {address: targets for address, targets in self._wanted().items() if targets}
+    async def _update(self, store: Store) -> None:
+        self._targets = {}
+        for service in store.list(kinds.SERVICE):
+            slices = slices_of(store, *key_of(service))
+            for port in service["spec"]["ports"] if service["spec"]["clusterIP"] != "None" else ():
+                if targets := backends(slices, port.get("name", "")):
+                    self._targets[service["spec"]["clusterIP"], port["port"]] = targets
         for address in self._servers.keys() - self._targets.keys():
             self._servers.pop(address).close()
         for host, port in self._targets.keys() - self._servers.keys():
             self._servers[host, port] = await asyncio.start_server(self._accept, host, port)
-
-    def _wanted(self) -> dict[Address, list[Address]]:
-        wanted = {}
-        for service in self._store.list(kinds.SERVICE):
-            metadata, spec = service["metadata"], service["spec"]
-            host = spec.get("clusterIP")
-            for port in spec.get("ports") or []:
-                if host and host != "None":
-                    name = f"{SERVICE_NAME}={metadata['name']}"
-                    slices = self._store.list(kinds.ENDPOINT_SLICE, metadata["namespace"], name)
-                    wanted[host, port["port"]] = backends(slices, port.get("name", ""))
-        return wanted
 
     async def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()
@@ -70,8 +63,7 @@ class ServiceProxy:
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
         try:
-            targets = self._targets.get(writer.get_extra_info("sockname")[:2], [])
-            if targets:
+            if targets := self._targets.get(writer.get_extra_info("sockname")[:2]):
                 host, port = targets[next(self._turn) % len(targets)]
                 # A task that ends cancelled is a complaint of asyncio's streams.
                 with suppress(OSError, asyncio.CancelledError):
@@ -80,17 +72,18 @@ class ServiceProxy:
             writer.close()
 
 
-def backends(slices: list[Obj], port_name: str) -> list[Address]:
+def backends(slices: Objs, port_name: str) -> list[Address]:
     """Where new connections go."""
-    found: dict[str, list[Address]] = {"ready": [], "ending": []}
+    ready, ending = [], []
     for one in slices:
         ports = [port["port"] for port in one["ports"] if port["name"] == port_name]
-        for endpoint in one["endpoints"]:
-            conditions = endpoint["conditions"]
-            group = "ready" if conditions["ready"] else "ending" if conditions["serving"] else ""
-            if group and ports:
-                found[group].append((endpoint["addresses"][0], ports[0]))
-    return found["ready"] or found["ending"]
+        for endpoint in one["endpoints"] if ports else ():
+            address = endpoint["addresses"][0], ports[0]
+            if endpoint["conditions"]["ready"]:
+                ready.append(address)
+            elif endpoint["conditions"]["serving"]:
+                ending.append(address)
+    return ready or ending
 
 
 async def _join(
@@ -105,10 +98,6 @@ async def _join(
         sink.write_eof()
 
     try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(copy(reader, far_writer))
-            tasks.create_task(copy(far, writer))
-    except* OSError:
-        pass
+        await asyncio.gather(copy(reader, far_writer), copy(far, writer))
     finally:
         far_writer.close()

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from tests.kube import kinds
 from tests.kube.errors import ApiError, bad_request, not_found
+from tests.kube.fields import patched
 from tests.kube.kinds import KINDS, Kind
-from tests.kube.patches import patched
+from tests.kube.selectors import selector_of
 from tests.kube.store import Obj, Store, key_of
 
 APPLY = "application/apply-patch+yaml"
@@ -32,8 +33,8 @@ def target_of(path: str) -> Target:
         namespace, rest = rest[1], rest[2:]
     kind = _PATHS.get((version, rest[0]))
     name, subresource = rest[1:3]
-    known = {"": True, "status": kind not in kinds.STATELESS, "scale": kind in kinds.SCALABLE}
-    if kind is None or not (known.get(subresource) or (subresource == "log" and kind == kinds.POD)):
+    known = {"": True, "status": True, "scale": kind in kinds.SCALABLE, "log": kind == kinds.POD}
+    if kind is None or not known.get(subresource):
         raise ApiError(404, "NotFound", "the server could not find the requested resource")
     return Target(kind, namespace, name, subresource)
 
@@ -51,43 +52,35 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
 
 
 def perform(
-    store: Store,
-    verb: str,
-    target: Target,
-    query: Mapping[str, str],
-    body: Any,
-    content_type: str,
-    manager: str,
+    store: Store, verb: str, target: Target, query: Mapping[str, str], body: Any, content_type: str
 ) -> tuple[Obj, int]:
     """Answer and HTTP status of a request on one object."""
-    kind, subresource = target.kind, target.subresource
+    kind, subresource, manager = target.kind, target.subresource, query["fieldManager"]
+    if "dryRun" in query or "dryRun" in body:
+        raise bad_request("this server has no dry run")
     if verb == "create":
-        return store.create(kind, _checked(target, body), manager=manager), 201
+        return store.create(kind, _named(target, body), manager=manager), 201
     if verb == "patch" and content_type == APPLY:
-        force, applied = query.get("force") == "true", _checked(target, body)
-        obj, new = store.apply(kind, applied, manager=manager, force=force, subresource=subresource)
+        force = query.get("force") == "true"
+        obj, new = store.apply(kind, _named(target, body), manager=manager, force=force)
         return obj, 201 if new else 200
     if (live := store.get(kind, target.namespace or "", target.name)) is None:
         raise not_found(kind, target.name)
     if verb == "get":
         return _view(target, live), 200
     if verb == "delete":
-        return _delete(store, kind, live, {**body, **query}), 200
+        return _delete(store, kind, live, {**body, **query}.get("gracePeriodSeconds")), 200
     if verb == "patch":
-        body = patched(kind, _view(target, live), body, content_type)
+        body = patched(_view(target, live), body, content_type)
     if subresource == "scale":
         live["spec"]["replicas"] = body["spec"].get("replicas", 0)
         return _view(target, store.replace(kind, live, manager=manager)), 200
-    body = _checked(target, body)
+    body = _named(target, body)
     return store.replace(kind, body, subresource=subresource, manager=manager), 200
 
 
-def _delete(store: Store, kind: Kind, obj: Obj, options: Mapping[str, Any]) -> Obj:
-    """The object if something holds it yet, else a Status that says it is gone.
-
-    Whatever propagation is asked for, dependents go in the background.
-    """
-    grace = options.get("gracePeriodSeconds")
+def _delete(store: Store, kind: Kind, obj: Obj, grace: str | int | None) -> Obj:
+    """The object if it is yet to go, else a Status that says it is gone."""
     store.delete(kind, *key_of(obj), grace=None if grace is None else int(grace))
     if left := store.get(kind, *key_of(obj)):
         return left
@@ -96,31 +89,22 @@ def _delete(store: Store, kind: Kind, obj: Obj, options: Mapping[str, Any]) -> O
     return {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": details}
 
 
-def _checked(target: Target, body: Obj) -> Obj:
-    """The body, with kind, namespace and name of the path; 400 if it says others."""
-    metadata = body.setdefault("metadata", {})
-    for where, field, wanted in (
-        (body, "apiVersion", target.kind.api_version),
-        (body, "kind", target.kind.kind),
-        (metadata, "namespace", target.namespace),
-        (metadata, "name", target.name),
-    ):
-        if wanted and where.setdefault(field, wanted) != wanted:
-            words = f"the {field} of the provided object ({where[field]}) does not match"
-            raise bad_request(f"{words} the {field} on the URL ({wanted})")
-    return body
+def _named(target: Target, body: Obj) -> Obj:
+    """The body, with the namespace and name of the path."""
+    named = {"namespace": target.namespace, "name": target.name}
+    metadata = body.get("metadata", {})
+    return body | {"metadata": metadata | {field: v for field, v in named.items() if v}}
 
 
 def _view(target: Target, obj: Obj) -> Obj:
     """The object, or the Scale that its subresource shows of it."""
     if target.subresource != "scale":
         return obj
-    labels = obj["spec"]["selector"].get("matchLabels", {})
-    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    selector = selector_of(obj["spec"]["selector"]["matchLabels"])
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {k: v for k, v in obj["metadata"].items() if k != "managedFields"},
+        "metadata": obj["metadata"],
         "spec": {"replicas": obj["spec"]["replicas"]},
         "status": {"replicas": obj.get("status", {}).get("replicas", 0), "selector": selector},
     }

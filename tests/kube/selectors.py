@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from tests.kube.errors import bad_request
 
@@ -32,21 +31,14 @@ def labels_match(selector: str) -> Callable[[dict[str, str]], bool]:
     return matches
 
 
-def fields_match(selector: str) -> Callable[[dict[str, Any]], bool]:
-    """A test of objects by dotted paths: "metadata.name=a,status.phase!=Running"."""
-    checks = []
-    for text in filter(None, selector.split(",")):
-        if (term := re.fullmatch(r"([\w.]+)(==?|!=)(.*)", text.strip())) is None:
-            raise bad_request(f'invalid selector: "{selector}"; can\'t understand "{text}"')
-        checks.append((term[1].split("."), term[3], term[2] != "!="))
-
-    def matches(obj: dict[str, Any]) -> bool:
-        return all((_field(obj, path) == value) == expected for path, value, expected in checks)
-
-    return matches
+def names_match(selector: str) -> Callable[[str], bool]:
+    """A test of names by a field selector, "metadata.name=a" or "metadata.name!=a"."""
+    if selector and not selector.startswith("metadata.name"):
+        raise bad_request(f"this server selects by metadata.name alone, not by {selector!r}")
+    matches = labels_match(selector)
+    return lambda name: matches({"metadata.name": name})
 
 
-def _field(obj: Any, path: list[str]) -> str:
-    for name in path:
-        obj = obj.get(name, "") if isinstance(obj, dict) else ""
-    return str(obj)
+def selector_of(labels: dict[str, str]) -> str:
+    """The selector of what has all these labels."""
+    return ",".join(f"{key}={value}" for key, value in labels.items())

@@ -14,11 +14,11 @@ from aiohttp import web
 from tests.kube import discovery
 from tests.kube.access import ADMIN, check_access, kubeconfig, user_of
 from tests.kube.bodies import decoded
-from tests.kube.errors import ApiError, expired
+from tests.kube.errors import ApiError
 from tests.kube.kinds import Kind
 from tests.kube.requests import Target, perform, target_of, verb_of
 from tests.kube.store import Obj, Store
-from tests.kube.watches import Watch, listed
+from tests.kube.watches import listed, watch
 
 
 class ApiServer:
@@ -41,8 +41,8 @@ class ApiServer:
         self._bookmarks = bookmarks
         self._logs = logs
         self._runner: web.AppRunner | None = None
-        self._watches: set[Watch] = set()
-        self._frozen: set[Watch] = set()
+        self._watches: set[web.StreamResponse] = set()
+        self._frozen: set[web.StreamResponse] = set()
         self._failing = 0
         self._to_drop: list[tuple[str, Kind | None]] = []
         self._dropped: set[int] = set()
@@ -75,8 +75,6 @@ class ApiServer:
     def expire(self) -> None:
         """Forget the history: open watches end with 410, and older revisions are answered so."""
         self.store.compact()
-        for watch in self._watches:
-            watch.break_off(expired(self.store.revision - 1, self.store.revision))
 
     def freeze(self) -> None:
         """Send nothing more on the watches that are open now, but keep their connections."""
@@ -103,36 +101,33 @@ class ApiServer:
             return web.json_response(document)
         target = target_of(request.path)
         verb = verb_of(request.method, target, query)
-        check_access(self.store, user, verb, target, query)
+        check_access(self.store, user, verb, target)
         if verb == "watch":
             return await self._stream(request, target)
         if verb == "list":
             return web.json_response(listed(self.store, target, query))
         body = decoded(await request.read(), request.content_type)
         agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
-        manager = query.get("fieldManager", agent)
-        dry = "All" in (query.get("dryRun"), *(body.get("dryRun", ()) if verb == "delete" else ()))
-        with self.store.dry_run(dry):
-            content_type = request.content_type
-            result, status = perform(self.store, verb, target, query, body, content_type, manager)
+        options = {"fieldManager": agent, **query}
+        result, status = perform(self.store, verb, target, options, body, request.content_type)
         if target.subresource == "log":
             return web.Response(text=self._logs(result))
         return web.json_response(result, status=status)
 
     async def _stream(self, request: web.Request, target: Target) -> web.StreamResponse:
-        watch = Watch(self.store, target, request.query, self._bookmarks)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        self._watches.add(watch)
+        self._watches.add(response)
+        events = watch(self.store, target, request.query, self._bookmarks)
         try:
-            async for revision, event in watch.events():
-                if watch in self._frozen:
+            async for revision, event in events:
+                if response in self._frozen:
                     await asyncio.Event().wait()
                 if not self._drops(revision, event["type"], target.kind):
                     await response.write(json.dumps(event).encode() + b"\n")
         finally:
-            self._watches.discard(watch)
-            self._frozen.discard(watch)
+            self._watches.discard(response)
+            self._frozen.discard(response)
         return response
 
     def _drops(self, revision: int, event: str, kind: Kind) -> bool:

@@ -2,8 +2,8 @@
 
 Faithful: the order in which a ReplicaSet picks its victims (with pod-deletion-cost), the order of a
 StatefulSet's pods and that it replaces its highest old pod first, their statuses.
-Not here: adoption of orphans, spread over nodes (there is one), partitions, and objects for
-PersistentVolumeClaims (the kubelet has a folder for each claim).
+Not here: adoption of orphans, spread over nodes (there is one), minReadySeconds; a StatefulSet's
+partitions, parallel pods and claims.
 """
 
 from datetime import datetime
@@ -15,39 +15,42 @@ from tests.kube.objects import (
     digest,
     holds,
     is_active,
-    is_available,
-    is_terminating,
     owned,
     pod_of,
     status_of,
     suffix,
     write_status,
 )
-from tests.kube.store import Obj, Store, key_of
+from tests.kube.store import Obj, Objs, Store, key_of
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def reconcile(store: Store) -> None:
     """Bring the pods of all sets a step closer to what is asked for."""
-    for replica_set in store.list(kinds.REPLICA_SET):
-        if not is_terminating(replica_set):
-            _replica_set(store, replica_set)
-    for stateful_set in store.list(kinds.STATEFUL_SET):
-        if not is_terminating(stateful_set):
-            _stateful_set(store, stateful_set)
+    for owner in store.list(kinds.REPLICA_SET):
+        _scale(store, owner)
+        pods = _active(store, owner)
+        owner["status"] = _counts(owner, pods) | {"fullyLabeledReplicas": len(pods)}
+        write_status(store, kinds.REPLICA_SET, owner)
+    for owner in store.list(kinds.STATEFUL_SET):
+        revision = f"{owner['metadata']['name']}-{digest(owner['spec']['template'])}"
+        _advance(store, owner, revision)
+        pods = _active(store, owner)
+        owner["status"] = _counts(owner, pods) | _revisions(owner, pods, revision)
+        write_status(store, kinds.STATEFUL_SET, owner)
 
 
 def victim_order(pod: Obj) -> tuple[Any, ...]:
     """Sorts the pods of a ReplicaSet: what it deletes first comes first."""
-    statuses = status_of(pod).get("containerStatuses") or []
-    ready = condition(pod, "Ready") if holds(pod, "Ready") else None
+    statuses = status_of(pod).get("containerStatuses", [])
+    ready = holds(pod, "Ready")
     return (
         bool(pod["spec"].get("nodeName")),
         status_of(pod).get("phase") == "Running",
-        ready is not None,
-        int((pod["metadata"].get("annotations") or {}).get(DELETION_COST, 0)),
-        -_seconds(ready["lastTransitionTime"]) if ready else 0,
+        ready,
+        int(pod["metadata"].get("annotations", {}).get(DELETION_COST, 0)),
+        -_seconds(condition(pod, "Ready")["lastTransitionTime"]) if ready else 0,
         -max((one["restartCount"] for one in statuses), default=0),
         -_seconds(pod["metadata"]["creationTimestamp"]),
     )
@@ -57,74 +60,58 @@ def _seconds(timestamp: str) -> float:
     return datetime.fromisoformat(timestamp).timestamp()
 
 
-def _replica_set(store: Store, replica_set: Obj) -> None:
-    labels, wanted = replica_set["metadata"]["labels"], replica_set["spec"]["replicas"]
-    pods = [pod for pod in owned(store, kinds.POD, replica_set) if is_active(pod)]
-    pods.sort(key=victim_order)
-    for victim in pods[: max(0, len(pods) - wanted)]:
+def _active(store: Store, owner: Obj) -> Objs:
+    return [pod for pod in owned(store, kinds.POD, owner) if is_active(pod)]
+
+
+def _counts(owner: Obj, pods: Objs) -> dict[str, Any]:
+    ready = sum(holds(pod, "Ready") for pod in pods)
+    counts = {"replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready}
+    return counts | {"observedGeneration": owner["metadata"]["generation"]}
+
+
+def _scale(store: Store, owner: Obj) -> None:
+    """As many pods as a ReplicaSet shall have."""
+    pods, wanted = _active(store, owner), owner["spec"]["replicas"]
+    for victim in sorted(pods, key=victim_order)[: max(0, len(pods) - wanted)]:
         store.delete(kinds.POD, *key_of(victim))
-        pods.remove(victim)
     for _ in range(wanted - len(pods)):
-        name = f"{replica_set['metadata']['name']}-{suffix()}"
-        pods.append(store.create(kinds.POD, pod_of(kinds.REPLICA_SET, replica_set, name, labels)))
-    replica_set["status"] = _counts(replica_set, pods) | {"fullyLabeledReplicas": len(pods)}
-    write_status(store, kinds.REPLICA_SET, replica_set)
+        name = f"{owner['metadata']['name']}-{suffix()}"
+        store.create(kinds.POD, pod_of(kinds.REPLICA_SET, owner, name, {}))
 
 
-def _counts(owner: Obj, pods: list[Obj]) -> dict[str, Any]:
-    patience = owner["spec"].get("minReadySeconds", 0)
-    return {
-        "observedGeneration": owner["metadata"]["generation"],
-        "replicas": len(pods),
-        "readyReplicas": sum(holds(pod, "Ready") for pod in pods),
-        "availableReplicas": sum(is_available(pod, patience) for pod in pods),
-    }
-
-
-def _stateful_set(store: Store, owner: Obj) -> None:
-    name, wanted = owner["metadata"]["name"], owner["spec"].get("replicas", 1)
-    revision = f"{name}-{digest(owner['spec']['template'])}"
-    pods = {pod["metadata"]["name"]: pod for pod in owned(store, kinds.POD, owner)}
-    _next(store, owner, pods, [f"{name}-{index}" for index in range(wanted)], revision)
-    active = [pod for pod in pods.values() if is_active(pod)]
-    updated = [pod for pod in active if _revision(pod) == revision]
-    current = status_of(owner).get("currentRevision", revision)
-    if len(updated) == len(pods) == wanted:
-        current = revision
-    owner["status"] = _counts(owner, active) | {
-        "updatedReplicas": len(updated),
-        "currentReplicas": sum(_revision(pod) == current for pod in active),
-        "currentRevision": current,
-        "updateRevision": revision,
-    }
-    write_status(store, kinds.STATEFUL_SET, owner)
-
-
-def _next(store: Store, owner: Obj, pods: dict[str, Obj], names: list[str], revision: str) -> None:
+def _advance(store: Store, owner: Obj, revision: str) -> None:
     """The lowest pod that is missing; when all are ready, the highest too many, or old, goes."""
-    for index, name in enumerate(names):
+    pods = {pod["metadata"]["name"]: pod for pod in owned(store, kinds.POD, owner)}
+    numbers = range(owner["spec"]["replicas"])
+    names = [f"{owner['metadata']['name']}-{number}" for number in numbers]
+    for number, name in enumerate(names):
         if name not in pods:
             labels = {
                 "statefulset.kubernetes.io/pod-name": name,
-                "apps.kubernetes.io/pod-index": str(index),
+                "apps.kubernetes.io/pod-index": str(number),
                 "controller-revision-hash": revision,
             }
-            pod = pod_of(kinds.STATEFUL_SET, owner, name, labels)
-            for claim in owner["spec"].get("volumeClaimTemplates") or []:
-                volume = claim["metadata"]["name"]
-                source = {"claimName": f"{volume}-{name}"}
-                pod["spec"].setdefault("volumes", []).append(
-                    {"name": volume, "persistentVolumeClaim": source}
-                )
-            pods[name] = store.create(kinds.POD, pod)
-        parallel = owner["spec"].get("podManagementPolicy") == "Parallel"
-        if not parallel and not (is_active(pods[name]) and holds(pods[name], "Ready")):
+            store.create(kinds.POD, pod_of(kinds.STATEFUL_SET, owner, name, labels))
             return
-    extra = sorted(pods.keys() - set(names), key=lambda name: int(name.rpartition("-")[2]))
+        if not (is_active(pods[name]) and holds(pods[name], "Ready")):
+            return
+    extra = sorted(pods.keys() - set(names), key=lambda name: (len(name), name))
     old = [name for name in names if _revision(pods[name]) != revision]
     for name in (extra or old)[-1:]:
-        if not is_terminating(pods[name]):
-            store.delete(kinds.POD, *key_of(pods[name]))
+        store.delete(kinds.POD, *key_of(pods[name]))
+
+
+def _revisions(owner: Obj, pods: Objs, revision: str) -> dict[str, Any]:
+    updated = sum(_revision(pod) == revision for pod in pods)
+    done = updated == len(pods) == owner["spec"]["replicas"]
+    current = revision if done else status_of(owner).get("currentRevision", revision)
+    return {
+        "updatedReplicas": updated,
+        "currentReplicas": sum(_revision(pod) == current for pod in pods),
+        "currentRevision": current,
+        "updateRevision": revision,
+    }
 
 
 def _revision(pod: Obj) -> str:

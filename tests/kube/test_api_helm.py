@@ -9,6 +9,8 @@ import helm_python
 import pytest
 
 from tests.kube import kinds
+from tests.kube.loops import follow
+from tests.kube.objects import write_status
 from tests.kube.server import ApiServer
 from tests.kube.store import Store
 
@@ -93,32 +95,24 @@ async def helm(api: ApiServer) -> AsyncIterator[helm_python.Config]:
 @pytest.fixture
 async def controllers(api: ApiServer) -> AsyncIterator[None]:
     """What makes Deployments available and lets pods succeed."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(complete(api.store, kinds.DEPLOYMENT)),
-            group.create_task(complete(api.store, kinds.POD)),
+    task = asyncio.create_task(follow(api.store, [kinds.DEPLOYMENT, kinds.POD], complete))
+    yield
+    task.cancel()
+
+
+def complete(store: Store) -> None:
+    for pod in store.list(kinds.POD):
+        pod["status"] = {"phase": "Succeeded"}
+        write_status(store, kinds.POD, pod)
+    for deployment in store.list(kinds.DEPLOYMENT):
+        counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+        deployment["status"] = dict.fromkeys(counts, deployment["spec"]["replicas"])
+        deployment["status"]["observedGeneration"] = deployment["metadata"]["generation"]
+        deployment["status"]["conditions"] = [
+            {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+            {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
         ]
-        yield
-        for task in tasks:
-            task.cancel()
-
-
-async def complete(store: Store, kind: kinds.Kind) -> None:
-    async for event, obj in store.subscribe(kind):
-        if event == "DELETED":
-            continue
-        status: Obj = {"phase": "Succeeded"}
-        if kind == kinds.DEPLOYMENT:
-            counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
-            status = dict.fromkeys(counts, obj["spec"]["replicas"])
-            status["observedGeneration"] = obj["metadata"]["generation"]
-            conditions = {"Available": "MinimumReplicasAvailable"}
-            conditions["Progressing"] = "NewReplicaSetAvailable"
-            status["conditions"] = [
-                {"type": name, "status": "True", "reason": reason}
-                for name, reason in conditions.items()
-            ]
-        store.replace(kind, obj | {"status": status}, subresource="status")
+        write_status(store, kinds.DEPLOYMENT, deployment)
 
 
 def names(store: Store, kind: kinds.Kind) -> list[str]:
@@ -155,7 +149,7 @@ async def test_the_life_of_a_release(api: ApiServer, helm: helm_python.Config, c
 
     await asyncio.to_thread(helm.uninstall, "demo")
     left = [(kind.kind, name) for kind in kinds.KINDS for name in names(store, kind)]
-    assert left == [("ServiceAccount", "default")]
+    assert left == []
 
 
 async def test_helm_waits_for_what_it_installs_and_runs_its_tests(

@@ -10,8 +10,6 @@ from tests.kube.objects import condition, holds, set_condition
 from tests.kube.sets import DELETION_COST, victim_order
 from tests.kube.store import Obj, Store
 
-REVISION = deployments.REVISION
-
 
 def workload(image: str, replicas: int = 3, **spec: Any) -> Obj:
     labels = {"app": "x"}
@@ -81,33 +79,22 @@ def test_a_deployment_rolls_and_rolls_back_to_the_same_replica_set() -> None:
     wanted = {one["metadata"]["name"]: one for one in store.list(kinds.REPLICA_SET)}
     assert len(wanted) == 2
     assert wanted[first]["spec"]["replicas"] == 3
-    assert wanted[first]["metadata"]["annotations"][REVISION] == "3"
     deployment = store.get(kinds.DEPLOYMENT, "default", "x")
     assert deployment
-    assert deployment["metadata"]["annotations"][REVISION] == "3"
     status, generation = deployment["status"], deployment["metadata"]["generation"]
     assert (status["observedGeneration"], status["updatedReplicas"]) == (generation, 3)
     assert (status["availableReplicas"], status["unavailableReplicas"]) == (3, 0)
     assert holds(deployment, "Available")
-    assert (condition(deployment, "Progressing") or {})["reason"] == "NewReplicaSetAvailable"
+    assert condition(deployment, "Progressing")["reason"] == "NewReplicaSetAvailable"
     before = store.revision
     settle(store, 3)
     assert store.revision == before, "nothing changes, and yet something is written"
-    report(store, pods(store)[0], False)
-    for _ in range(3):
-        sets.reconcile(store)
-        deployments.reconcile(store)
-    deployment = store.get(kinds.DEPLOYMENT, "default", "x") or {}
-    assert deployment["status"]["unavailableReplicas"] == 1
-    # A pod that fails later is no rollout.
-    assert (condition(deployment, "Progressing") or {})["reason"] == "NewReplicaSetAvailable"
 
 
 def test_a_rollout_that_does_not_get_ready_keeps_the_old_pods_and_says_so() -> None:
     store = Store()
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-    limit = {"progressDeadlineSeconds": 0}
-    store.create(kinds.DEPLOYMENT, workload("one", strategy=rolling, **limit))
+    store.create(kinds.DEPLOYMENT, workload("one", strategy=rolling))
     settle(store)
     change(store, kinds.DEPLOYMENT, "broken")
     for _ in range(10):
@@ -116,21 +103,7 @@ def test_a_rollout_that_does_not_get_ready_keeps_the_old_pods_and_says_so() -> N
     assert images(store) == ["broken", "one", "one", "one"]
     deployment = store.get(kinds.DEPLOYMENT, "default", "x") or {}
     assert holds(deployment, "Available")
-    assert (condition(deployment, "Progressing") or {})["reason"] == "ProgressDeadlineExceeded"
-
-
-def test_recreate_starts_nothing_new_before_the_old_is_gone() -> None:
-    store = Store()
-    store.create(kinds.DEPLOYMENT, workload("one", strategy={"type": "Recreate"}))
-    settle(store)
-    change(store, kinds.DEPLOYMENT, "two")
-    for _ in range(5):
-        deployments.reconcile(store)
-        sets.reconcile(store)
-    assert images(store) == ["one"] * 3
-    assert all("deletionTimestamp" in pod["metadata"] for pod in pods(store))
-    settle(store)
-    assert images(store) == ["two"] * 3
+    assert condition(deployment, "Progressing")["reason"] == "ReplicaSetUpdated"
 
 
 def test_the_old_pod_with_the_lowest_cost_goes_first() -> None:
@@ -241,9 +214,5 @@ def test_an_endpoint_from_its_address_to_its_end() -> None:
     assert found["endpoints"][0]["targetRef"]["uid"] == pods(store)[0]["metadata"]["uid"]
     store.delete(kinds.POD, "default", "p")
     assert endpoint(store) == [(False, True, True)]
-    found = store.get(kinds.SERVICE, "default", "x") or {}
-    found["spec"]["publishNotReadyAddresses"] = True
-    store.replace(kinds.SERVICE, found)
-    assert endpoint(store) == [(True, True, True)]
     remove(store)
     assert endpoint(store) == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kube.hpa import Autoscaler, Reading, Replicas, proposal, quantity
+from tests.kube.hpa import Autoscaler, Reading, Replicas, proposal
 
 BEHAVIOR_OF_THE_DOCUMENTATION = {
     "scaleDown": {
@@ -26,14 +26,6 @@ def settle(spec: dict[str, Any], current: int, asked: int, times: list[float]) -
         current = memory.decide(spec, time, current, asked)
         found.append(current)
     return found
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("100m", 0.1), ("2", 2), ("1500m", 1.5), ("1k", 1000), ("2Ki", 2048), (3, 3)],
-)
-def test_quantities(text: str, number: float) -> None:
-    assert quantity(text) == pytest.approx(number)
 
 
 @pytest.mark.parametrize(
@@ -94,13 +86,6 @@ def test_a_short_fall_within_the_window_changes_nothing() -> None:
         current = memory.decide({"maxReplicas": 9}, time, current, asked)
         assert current == 5
     assert memory.decide({"maxReplicas": 9}, 501, 5, 2) == 2
-
-
-def test_disabled_and_min_policies() -> None:
-    disabled = {"scaleDown": {"stabilizationWindowSeconds": 0, "selectPolicy": "Disabled"}}
-    assert settle({"maxReplicas": 9, "behavior": disabled}, 5, 1, [0, 999]) == [5, 5]
-    least = {"scaleDown": BEHAVIOR_OF_THE_DOCUMENTATION["scaleDown"] | {"selectPolicy": "Min"}}
-    assert settle({"maxReplicas": 100, "behavior": least}, 80, 10, [0]) == [76]
 
 
 def test_bounds_hold_at_once_and_none_stays_none() -> None:

@@ -1,6 +1,7 @@
 """The kubelet, its probes and the Service proxy, with small processes."""
 
 import asyncio
+import base64
 import os
 import signal
 import sys
@@ -46,6 +47,10 @@ def pod(name: str, *containers: Obj, **spec: Any) -> Obj:
     return {"metadata": metadata, "spec": {"containers": list(containers), **spec}}
 
 
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
 def of(cluster: Cluster, name: str) -> Obj:
     return cluster.store.get(kinds.POD, "default", name) or {}
 
@@ -76,13 +81,9 @@ async def test_a_pod_that_runs_to_its_end(tmp_path: Path) -> None:
 async def test_what_a_container_sees(tmp_path: Path) -> None:
     environment = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        {"name": "LABEL", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
+        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "s", "key": "password"}}},
-        {
-            "name": "NONE",
-            "valueFrom": {"secretKeyRef": {"name": "s", "key": "x", "optional": True}},
-        },
-        {"name": "URL", "value": "redis://:$(PASSWORD)@echo.default.svc:6379/$$(PASSWORD)"},
+        {"name": "URL", "value": "redis://echo.default.svc:6379"},
     ]
     mounts = [
         {"name": "config", "mountPath": "/etc/conf"},
@@ -90,12 +91,12 @@ async def test_what_a_container_sees(tmp_path: Path) -> None:
         {"name": "scratch", "mountPath": "/scratch"},
     ]
     volumes = [
-        {"name": "config", "configMap": {"name": "m", "items": [{"key": "k", "path": "in/file"}]}},
+        {"name": "config", "secret": {"secretName": "s", "items": [{"key": "k", "path": "file"}]}},
         {"name": "models", "persistentVolumeClaim": {"claimName": "models"}},
         {"name": "scratch", "emptyDir": {}},
     ]
     script = (
-        "echo $POD_IP $LABEL ${NONE-unset} $URL; cat /etc/conf/in/file /models/model; "
+        "echo $POD_IP $NAME $URL; cat /etc/conf/file /models/model; "
         'touch /scratch/x; echo $1; test -n "$KUBECONFIG" && echo token'
     )
     (tmp_path / "models").mkdir()
@@ -103,20 +104,20 @@ async def test_what_a_container_sees(tmp_path: Path) -> None:
     async with Cluster(tmp_path / "c", claims={"models": tmp_path / "models"}) as cluster:
         store, ports = cluster.store, [{"port": 6379}]
         store.create(kinds.SERVICE, {"metadata": {"name": "echo"}, "spec": {"ports": ports}})
-        one = container("sh", "-c", script, args=["0", "0.0.0.0:$(LABEL)"])
+        one = container("sh", "-c", script, args=["0", "0.0.0.0:$(NAME)/$(PASSWORD)"])
         one |= {"env": environment, "volumeMounts": mounts}
         store.create(kinds.POD, pod("p", one, volumes=volumes, restartPolicy="Never"))
         await asyncio.sleep(0.3)
         assert "podIP" not in status_of(of(cluster, "p"))  # for lack of the Secret
-        store.create(kinds.CONFIG_MAP, {"metadata": {"name": "m"}, "data": {"k": "0.0.0.0\n"}})
-        store.create(kinds.SECRET, {"metadata": {"name": "s"}, "stringData": {"password": "pw"}})
+        data = {"k": encoded("known\n"), "password": encoded("pw")}
+        store.create(kinds.SECRET, {"metadata": {"name": "s"}, "data": data})
         address = (await reaches(cluster, "p", "Succeeded"))["status"]["podIP"]
         service = cluster.service("echo", 6379)
         assert cluster.log("p").splitlines() == [
-            f"{address} echo unset redis://:pw@{service}/$(PASSWORD)",
-            address,
+            f"{address} p redis://{service}",
+            "known",
             "weights",
-            f"{address}:echo",
+            f"{address}:p/pw",
             "token",
         ]
 

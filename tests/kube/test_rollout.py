@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kube.rollout import Replicas, Strategy, step
+from tests.kube.deployments import Replicas, Strategy, step
 
 
 @pytest.mark.parametrize(

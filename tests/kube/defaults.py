@@ -1,0 +1,49 @@
+"""What the server adds to an object: the defaults on which clients and controllers rely."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.kube import kinds
+from tests.kube.kinds import Kind
+
+Obj = dict[str, Any]
+
+_ROLLING = {"maxUnavailable": "25%", "maxSurge": "25%"}
+_SPECS: dict[Kind, Obj] = {
+    kinds.DEPLOYMENT: {
+        "replicas": 1,
+        "progressDeadlineSeconds": 600,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": _ROLLING},
+    },
+    kinds.REPLICA_SET: {"replicas": 1},
+    kinds.STATEFUL_SET: {
+        "replicas": 1,
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+    },
+    kinds.SERVICE: {"type": "ClusterIP", "ports": []},
+}
+_POD: Obj = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "serviceAccountName": "default",
+}
+
+
+def new_cluster_ips() -> Iterator[str]:
+    """127.96.0.1 and what follows."""
+    return (f"127.96.{number // 250}.{number % 250 + 1}" for number in range(60_000))
+
+
+def complete(kind: Kind, obj: Obj, live: Obj, cluster_ips: Iterator[str]) -> None:
+    """Complete an object in place; `live` is what it replaces, or empty."""
+    spec = obj.get("spec", {})
+    spec |= _SPECS.get(kind, {}) | spec
+    if kind == kinds.POD or kind in kinds.SCALABLE:
+        pod = spec if kind == kinds.POD else spec["template"]["spec"]
+        pod |= _POD | pod
+    if kind == kinds.SERVICE:
+        spec["ports"] = [
+            {"protocol": "TCP", "targetPort": port["port"]} | port for port in spec["ports"]
+        ]
+        if "clusterIP" not in spec:
+            spec["clusterIP"] = live["spec"]["clusterIP"] if live else next(cluster_ips)
