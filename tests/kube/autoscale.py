@@ -1,6 +1,7 @@
 """The loop of the HorizontalPodAutoscaler: every 15 seconds, for each, what `hpa` decides.
 
-External metrics come from sources that are given to it; what they do not know is missing.
+External metrics come from sources that are given to it; what they do not know is missing. The HPAs
+themselves have no status here.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,7 +12,7 @@ from kubernetes.utils import parse_quantity
 from tests.kube import kinds
 from tests.kube.clock import Clock
 from tests.kube.hpa import Autoscaler, Reading, Replicas, proposal
-from tests.kube.objects import holds, set_condition, status_of, write_status
+from tests.kube.objects import holds, status_of
 from tests.kube.selectors import selector_of
 from tests.kube.store import Obj, Store
 
@@ -60,13 +61,7 @@ class AutoscalerLoop:
         asked = proposal(readings, Replicas(wanted, present, ready))
         memory = self._memory.setdefault(scaler["metadata"]["uid"], Autoscaler())
         desired = memory.decide(spec, self._clock.time(), wanted, asked)
-        counts = {"currentReplicas": present, "desiredReplicas": desired}
-        scaler["status"] = status_of(scaler) | counts
-        set_condition(scaler, "AbleToScale", True, "ReadyForNewScale")
-        reason = "ValidMetricFound" if asked is not None else "FailedGetExternalMetric"
-        set_condition(scaler, "ScalingActive", asked is not None, reason)
         scale(self._store, target, desired)
-        write_status(self._store, kinds.AUTOSCALER, scaler)
 
     async def _read(self, namespace: str, metric: dict[str, Any]) -> Reading | None:
         if metric["type"] != "External":

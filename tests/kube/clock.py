@@ -10,21 +10,12 @@ class Clock:
     Autoscaling alone lives by it: processes, probes and graces do not run faster.
     """
 
-    def __init__(self, speed: float = 1.0) -> None:
+    def __init__(self, speed: float) -> None:
         self._base, self._since, self._speed = time.time(), time.monotonic(), speed
 
     def time(self) -> float:
         """Now."""
         return self._base + (time.monotonic() - self._since) * self._speed
-
-    @property
-    def speed(self) -> float:
-        """Seconds of this clock in one of the wall's; what sleeps already sleeps on as it was."""
-        return self._speed
-
-    @speed.setter
-    def speed(self, speed: float) -> None:
-        self._base, self._since, self._speed = self.time(), time.monotonic(), speed
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for so many seconds of this clock."""

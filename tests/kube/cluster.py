@@ -10,11 +10,10 @@ each is faithful to, and what it leaves out, stands at its top. All end with the
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import helm_python
 
@@ -29,16 +28,11 @@ from tests.kube.loops import follow
 from tests.kube.network import Network
 from tests.kube.objects import is_terminating, status_of
 from tests.kube.proxy import ServiceProxy
+from tests.kube.selectors import labels_match
 from tests.kube.server import ApiServer
 from tests.kube.store import Obj, Store
 
 T = TypeVar("T")
-
-ENTRYPOINTS: Final = {
-    "radixgate-gateway": ["radixgate"],
-    "radixgate-worker": ["radixgate"],
-    "valkey": ["valkey-server"],
-}
 
 
 class Cluster:
@@ -68,31 +62,30 @@ class Cluster:
         self.network = Network()
         self.store = Store(cluster_ips=self.network.services)
         self.server = ApiServer(self.store, logs=lambda pod: self.log(pod["metadata"]["name"]))
-        host = Host(directory, ENTRYPOINTS, claims or {}, images or {}, environment or {})
+        program = [sys.executable, "-m", "cli.main"]
+        entrypoints = {"radixgate-gateway": program, "radixgate-worker": program}
+        entrypoints["valkey"] = [server_program()]
+        host = Host(directory, entrypoints, claims or {}, images or {}, environment or {})
         self.kubelet = Kubelet(self.store, self.network, host, self.server.kubeconfig)
         self.proxy = ServiceProxy(self.store)
         keda = KedaLoop(self.store, self.clock)
         self.sources: list[Source] = [keda.read]
-        autoscaler = AutoscalerLoop(self.store, self.clock, self.sources)
-        workloads = [kinds.DEPLOYMENT, kinds.REPLICA_SET, kinds.STATEFUL_SET, kinds.POD]
-        self._loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
-            lambda: follow(self.store, workloads, deployments.reconcile),
-            lambda: follow(self.store, workloads, sets.reconcile),
-            lambda: follow(self.store, [kinds.SERVICE, kinds.POD], endpoints.reconcile),
-            self.kubelet.run,
-            self.proxy.run,
-            autoscaler.run,
-            keda.run,
+        self._loops: list[Coroutine[Any, Any, None]] = [
+            follow(self.store, _reconcile),
+            self.kubelet.run(),
+            self.proxy.run(),
+            AutoscalerLoop(self.store, self.clock, self.sources).run(),
+            keda.run(),
         ]
         self._group = asyncio.TaskGroup()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._write_programs()
+        self.directory.mkdir(parents=True, exist_ok=True)
         await self.server.start()
         (self.directory / "kubeconfig").write_text(self.server.kubeconfig())
         await self._group.__aenter__()
-        self._tasks = [self._group.create_task(loop()) for loop in self._loops]
+        self._tasks = [self._group.create_task(loop) for loop in self._loops]
         return self
 
     async def __aexit__(self, *error: Any) -> None:
@@ -142,13 +135,15 @@ class Cluster:
 
     def processes(self, selector: str = "") -> dict[str, dict[str, int]]:
         """The processes of pods with these labels, by pod and container; of leaving ones too."""
-        chosen = {pod["metadata"]["uid"] for pod in self.store.list(kinds.POD, selector=selector)}
-        return {
-            pod.obj["metadata"]["name"]: pids
-            for uid, pod in self.kubelet.pods.items()
-            if (pids := {one.name: one.process.pid for one in pod.containers if one.process})
-            and (not selector or uid in chosen)
+        matches = labels_match(selector)
+        running = {
+            pod.obj["metadata"]["name"]: {
+                c.name: c.process.pid for c in pod.containers if c.process
+            }
+            for pod in self.kubelet.pods.values()
+            if matches(pod.obj["metadata"].get("labels", {}))
         }
+        return {name: pids for name, pids in running.items() if pids}
 
     def log(self, pod: str) -> str:
         """What the containers of a pod have printed; also of one that is gone."""
@@ -157,12 +152,11 @@ class Cluster:
 
     def report(self) -> str:
         """What a failed test shows: the pods with their states, and the end of every log."""
-        pods = [
-            f"{pod['metadata']['name']}: {status_of(pod)}" for pod in self.store.list(kinds.POD)
-        ]
+        pods = {pod["metadata"]["name"]: pod for pod in self.store.list(kinds.POD)}
+        states = [f"{name}: {status_of(pod)}" for name, pod in pods.items()]
         logs = (self.directory / "logs").glob("*.log")
         tails = [f"== {log.name}\n{log.read_text(errors='replace')[-3000:]}" for log in logs]
-        return "\n".join(pods + tails)
+        return "\n".join(states + tails)
 
     async def until(self, check: Callable[[], T | None], seconds: float, what: str) -> T:
         """The first truthy result of `check`; AssertionError after `seconds`."""
@@ -174,14 +168,7 @@ class Cluster:
         except TimeoutError:
             raise AssertionError(f"not within {seconds} s: {what}") from None
 
-    def _write_programs(self) -> None:
-        """What images have on their PATH."""
-        folder = self.directory / "bin"
-        folder.mkdir(parents=True)
-        lines = {
-            "radixgate": f'exec {sys.executable} -m cli.main "$@"',
-            "valkey-server": f'exec {server_program()} "$@" --bind "$POD_ADDRESS"',
-        }
-        for name, line in lines.items():
-            (folder / name).write_text(f"#!/bin/sh\n{line}\n")
-            os.chmod(folder / name, 0o755)
+
+def _reconcile(store: Store) -> None:
+    for controller in (deployments, sets, endpoints):
+        controller.reconcile(store)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.kube import kinds
-from tests.kube.endpoints import slices_of
 from tests.kube.store import Obj, Store
 
 _SERVICE: Final = re.compile(r"\b([a-z0-9-]+)\.([a-z0-9-]+)\.svc\b(?:\.cluster\.local)?")
@@ -27,19 +26,14 @@ class MissingError(Exception):
 
 
 def with_services(store: Store, text: str) -> str:
-    """`text` with addresses for names of Services; MissingError for lack of one."""
+    """`text` with cluster IPs for names of Services; MissingError for lack of one."""
 
     def address(match: re.Match[str]) -> str:
         name, namespace = match.groups()
         service = store.get(kinds.SERVICE, namespace, name)
-        found = service["spec"]["clusterIP"] if service else None
-        if found == "None":
-            endpoints = [e for one in slices_of(store, namespace, name) for e in one["endpoints"]]
-            ready = [e["addresses"][0] for e in endpoints if e["conditions"]["ready"]]
-            found = ready[0] if ready else None
-        if not found:
-            raise MissingError(f"no address of Service {namespace}/{name}")
-        return str(found)
+        if service is None:
+            raise MissingError(f"no Service {namespace}/{name}")
+        return str(service["spec"]["clusterIP"])
 
     return _SERVICE.sub(address, text)
 

@@ -1,4 +1,7 @@
-"""What the server adds to an object: the defaults on which clients and controllers rely."""
+"""What the server adds to an object: the defaults on which clients and controllers rely.
+
+They are the real ones, but for rolling updates: those are bounded by numbers, not by a quarter.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +11,7 @@ from tests.kube.kinds import Kind
 
 Obj = dict[str, Any]
 
-_ROLLING = {"maxUnavailable": "25%", "maxSurge": "25%"}
+_ROLLING = {"maxUnavailable": 0, "maxSurge": 1}
 _SPECS: dict[Kind, Obj] = {
     kinds.DEPLOYMENT: {
         "replicas": 1,

@@ -2,12 +2,11 @@
 
 Faithful: RollingUpdate with never more than wanted + maxSurge pods, never fewer available by its
 own doing than wanted - maxUnavailable, broken old pods first; pod-template-hash; the status and
-conditions by which Helm and kubectl wait. Not here: Recreate, revisions and their history,
-adoption, pausing, deadlines, and scaling in proportion in the midst of a rollout.
+conditions by which Helm and kubectl wait. Not here: Recreate, bounds in percent, revisions
+and their history, adoption, pausing, deadlines, scaling in proportion in the midst of a rollout.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tests.kube import kinds
@@ -31,30 +30,13 @@ class Replicas(NamedTuple):
     available: int
 
 
-class Strategy(NamedTuple):
-    """Pods beyond the wanted ones, and pods that may be missing of them."""
-
-    surge: int
-    unavailable: int
-
-    @classmethod
-    def of(cls, wanted: int, surge: int | str, unavailable: int | str) -> "Strategy":
-        """Of numbers or percentages, of which the surge is rounded up, the other down."""
-        up, down = _part(wanted, surge, math.ceil), _part(wanted, unavailable, math.floor)
-        return cls(up, down) if up or down else cls(0, 1)
-
-
-def _part(wanted: int, value: int | str, rounded: Callable[[float], int]) -> int:
-    if isinstance(value, int):
-        return value
-    return rounded(wanted * int(value.removesuffix("%")) / 100)
-
-
-def step(wanted: int, strategy: Strategy, new: Replicas, old: Sequence[Replicas]) -> list[int]:
+def step(
+    wanted: int, surge: int, unavailable: int, new: Replicas, old: Sequence[Replicas]
+) -> list[int]:
     """What the old ReplicaSets, oldest first, and as the last the new one shall have next."""
     total = new.wanted + sum(one.wanted for one in old)
-    least = wanted - strategy.unavailable
-    room = max(0, wanted + strategy.surge - total)
+    least = wanted - unavailable
+    room = max(0, wanted + surge - total)
     removable = max(0, total - least - (new.wanted - new.available))
     spare = max(0, new.available + sum(one.available for one in old) - least)
     counts = []
@@ -81,13 +63,13 @@ def _deployment(store: Store, deployment: Obj) -> None:
     new = new or store.create(kinds.REPLICA_SET, _replica_set(deployment, template))
     sets = [one for one in sets if one["metadata"]["uid"] != new["metadata"]["uid"]] + [new]
     wanted, rolling = spec["replicas"], spec["strategy"]["rollingUpdate"]
-    strategy = Strategy.of(wanted, rolling["maxSurge"], rolling["maxUnavailable"])
+    surge, unavailable = rolling["maxSurge"], rolling["maxUnavailable"]
     *old, latest = map(_replicas, sets)
-    for one, replicas in zip(sets, step(wanted, strategy, latest, old), strict=True):
+    for one, replicas in zip(sets, step(wanted, surge, unavailable, latest, old), strict=True):
         if one["spec"]["replicas"] != replicas:
             one["spec"]["replicas"] = replicas
             store.replace(kinds.REPLICA_SET, one)
-    _status(store, deployment, sets, wanted - strategy.unavailable)
+    _status(store, deployment, sets, wanted - unavailable)
 
 
 def _replica_set(deployment: Obj, template: str) -> Obj:

@@ -8,25 +8,12 @@ publishNotReadyAddresses, topology hints, IPv6, and the old Endpoints objects.
 from typing import Any, Final
 
 from tests.kube import kinds
-from tests.kube.objects import (
-    child_of,
-    holds,
-    is_finished,
-    is_terminating,
-    owned,
-    status_of,
-    suffix,
-)
+from tests.kube.objects import child_of, holds, is_finished, is_terminating, status_of
 from tests.kube.selectors import selector_of
 from tests.kube.store import Obj, Objs, Store
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 MANAGED_BY: Final = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
-
-
-def slices_of(store: Store, namespace: str, service: str) -> Objs:
-    """The EndpointSlices of a Service."""
-    return store.list(kinds.ENDPOINT_SLICE, namespace, f"{SERVICE_NAME}={service}")
 
 
 def reconcile(store: Store) -> None:
@@ -46,19 +33,14 @@ def _service(store: Store, service: Obj) -> None:
     labels = metadata.get("labels", {}) | MANAGED_BY | {SERVICE_NAME: metadata["name"]}
     if spec["clusterIP"] == "None":
         labels["service.kubernetes.io/headless"] = ""
+    child = child_of(kinds.SERVICE, service, metadata["name"])
     content = {
+        "metadata": child | {"labels": labels},
         "addressType": "IPv4",
         "endpoints": [_endpoint(pod) for pod in pods],
         "ports": _ports(service, pods),
     }
-    if not (slices := owned(store, kinds.ENDPOINT_SLICE, service)):
-        child = child_of(kinds.SERVICE, service, f"{metadata['name']}-{suffix()}")
-        store.create(kinds.ENDPOINT_SLICE, content | {"metadata": child | {"labels": labels}})
-        return
-    before = slices[0]
-    after = before | content | {"metadata": before["metadata"] | {"labels": labels}}
-    if after != before:
-        store.replace(kinds.ENDPOINT_SLICE, after)
+    store.apply(kinds.ENDPOINT_SLICE, content, manager="endpoints", force=True)
 
 
 def _endpoint(pod: Obj) -> dict[str, Any]:

@@ -132,15 +132,11 @@ def _ownable(obj: Obj) -> Fields:
 
 
 def _conflict(conflicts: dict[str, set[Path]]) -> ApiError:
-    causes = [
-        {
-            "reason": "FieldManagerConflict",
-            "message": f'conflict with "{manager}"',
-            "field": "".join(name if name.startswith("[") else f".{name}" for name in path),
-        }
+    words = [
+        f'conflict with "{manager}": '
+        + "".join(name if name.startswith("[") else f".{name}" for name in path)
         for manager, paths in conflicts.items()
         for path in sorted(paths)
     ]
-    words = "\n".join(f"{cause['message']}: {cause['field']}" for cause in causes)
-    message = f"Apply failed with {len(causes)} conflicts: {words}"
-    return ApiError(409, "Conflict", message, causes=causes)
+    message = f"Apply failed with {len(words)} conflicts: {'; '.join(words)}"
+    return ApiError(409, "Conflict", message)

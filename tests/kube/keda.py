@@ -3,13 +3,13 @@
 Faithful: the HPA that it makes (name, owner, bounds, behavior, metric s0-NAME of GetMetricSpec),
 the metric that it serves to the HPA's loop (GetMetrics; a float above 0 wins over the integer),
 IsActive for none (or idleReplicaCount) and more, with the cooldown, fallback after failures.
-Not here: ScaledObjects with more triggers or other ones, StreamIsActive, pausing, modifiers, and
+Not here: ScaledObjects with more triggers or other ones, their status, StreamIsActive, and
 fallbacks other than to a number or to what is there if that is more.
 """
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import grpc
@@ -20,7 +20,7 @@ from tests.kube import kinds
 from tests.kube.autoscale import scale, scale_target
 from tests.kube.clock import Clock
 from tests.kube.containers import MissingError, with_services
-from tests.kube.objects import child_of, owned, set_condition, write_status
+from tests.kube.objects import child_of
 from tests.kube.store import Obj, Store, key_of
 
 CALL_SECONDS: Final = 3.0
@@ -78,18 +78,13 @@ class KedaLoop:
         return replicas * self._sizes[scaled["metadata"]["uid"]]
 
     async def _poll(self, scaled: Obj) -> None:
-        try:
+        with suppress(*FAILURES):
             async with _scaler(self._store, scaled) as (stub, reference):
                 answer = await stub.GetMetricSpec(reference, timeout=CALL_SECONDS)
                 active = (await stub.IsActive(reference, timeout=CALL_SECONDS)).result
-        except FAILURES:
-            set_condition(scaled, "Ready", False, "TriggerError")
-        else:
-            self._make(scaled, answer.metricSpecs[0])
-            self._activate(scaled, active)
-            set_condition(scaled, "Ready", True, "ScaledObjectReady")
-            set_condition(scaled, "Active", active, "ScalerActive" if active else "ScalerNotActive")
-        write_status(self._store, kinds.SCALED_OBJECT, scaled)
+            if self._store.get(kinds.SCALED_OBJECT, *key_of(scaled)):
+                self._make(scaled, answer.metricSpecs[0])
+                self._activate(scaled, active)
 
     def _make(self, scaled: Obj, asked: messages.MetricSpec) -> None:
         """The HPA as the ScaledObject is now."""
@@ -108,11 +103,9 @@ class KedaLoop:
             "metrics": [{"type": "External", "external": external}],
             "behavior": spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"],
         }
-        if not (existing := owned(self._store, kinds.AUTOSCALER, scaled)):
-            metadata = child_of(kinds.SCALED_OBJECT, scaled, f"keda-hpa-{name}")
-            self._store.create(kinds.AUTOSCALER, {"metadata": metadata, "spec": wanted})
-        elif existing[0]["spec"] != wanted:
-            self._store.replace(kinds.AUTOSCALER, existing[0] | {"spec": wanted})
+        metadata = child_of(kinds.SCALED_OBJECT, scaled, f"keda-hpa-{name}")
+        hpa = {"metadata": metadata, "spec": wanted}
+        self._store.apply(kinds.AUTOSCALER, hpa, manager="keda", force=True)
 
     def _activate(self, scaled: Obj, active: bool) -> None:
         """Between no replicas and some; the HPA does the rest."""

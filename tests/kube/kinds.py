@@ -45,5 +45,4 @@ SERVICE_MONITOR = Kind("monitoring.coreos.com/v1", "servicemonitors", "ServiceMo
 PROMETHEUS_RULE = Kind("monitoring.coreos.com/v1", "prometheusrules", "PrometheusRule")
 
 KINDS = tuple(value for value in globals().values() if isinstance(value, Kind))
-BY_NAME = {(kind.api_version, kind.kind): kind for kind in KINDS}
 SCALABLE = (DEPLOYMENT, REPLICA_SET, STATEFUL_SET)

@@ -14,7 +14,8 @@ import signal
 from asyncio.subprocess import DEVNULL, STDOUT, Process
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from radixgate.leash import leashed
 
@@ -29,6 +30,8 @@ from tests.kube.store import Obj, Store, key_of, timestamp
 NODE: Final = "node-0"
 FIRST_DELAY, LAST_DELAY = 10.0, 300.0
 RETRY_SECONDS: Final = 0.1
+
+T = TypeVar("T")
 
 
 class Kubelet:
@@ -61,7 +64,7 @@ class Kubelet:
                     elif is_terminating(there[uid]):
                         pod.delete(there[uid]["metadata"]["deletionGracePeriodSeconds"])
 
-            await follow(self.store, [kinds.POD], update)
+            await follow(self.store, update)
 
 
 class Pod:
@@ -72,10 +75,10 @@ class Pod:
         self.stopping = asyncio.Event()
         self.address = kubelet.network.pod_address()
         self.translation = Translation(kubelet.store, obj, self.address, kubelet.host)
-        self.environment = {"HOME": str(self.translation.folder), "POD_ADDRESS": self.address}
+        self.environment = {"HOME": str(self.translation.folder), "OMP_NUM_THREADS": "1"}
         self.containers = [Container(self, spec) for spec in self.spec["containers"]]
         self._inits = [Container(self, spec) for spec in self.spec.get("initContainers", [])]
-        self._initialized, self._grace = False, 0.0
+        self._grace = 0.0
 
     async def run(self) -> None:
         """Work until done or deleted, then end what runs and remove the pod."""
@@ -111,17 +114,21 @@ class Pod:
             "phase": phase,
             "podIP": self.address,
             "conditions": status_of(obj).get("conditions", []),
-            "initContainerStatuses": [container.status() for container in self._inits],
             "containerStatuses": [container.status() for container in self.containers],
         }
         ended = phase in {"Succeeded", "Failed"}
         ready = not ended and all(container.ready for container in self.containers)
         reason = "PodCompleted" if ended else "" if ready else "ContainersNotReady"
-        set_condition(obj, "PodScheduled", True)
-        set_condition(obj, "Initialized", self._initialized)
-        set_condition(obj, "ContainersReady", ready, reason)
         set_condition(obj, "Ready", ready, reason)
         write_status(self.kubelet.store, kinds.POD, obj)
+
+    async def available(self, make: Callable[[], T]) -> T:
+        """What `make` returns, as soon as all that it needs is there."""
+        while True:
+            try:
+                return make()
+            except MissingError:
+                await asyncio.sleep(RETRY_SECONDS)
 
     @property
     def _all(self) -> "list[Container]":
@@ -133,26 +140,20 @@ class Pod:
         return found if same else None
 
     async def _work(self) -> None:
-        await self._mount()
+        await self.available(self.translation.mount)
+        self._log_in()
         self.publish()
         always = self.spec["restartPolicy"] == "Always"
         for container in self._inits:
             if not await container.run(on_failure=always, on_success=False):
                 break
         else:
-            self._initialized = True
             lives = (one.run(on_failure=always, on_success=always) for one in self.containers)
             await asyncio.gather(*lives)
         self.publish()
 
-    async def _mount(self) -> None:
-        """The volumes, and the token of the service account, as soon as they are there."""
-        while True:
-            try:
-                self.translation.mount()
-                break
-            except MissingError:
-                await asyncio.sleep(RETRY_SECONDS)
+    def _log_in(self) -> None:
+        """Give its processes the token of the service account."""
         if self.spec.get("automountServiceAccountToken", True):
             path = self.translation.folder / "kubeconfig"
             namespace, name = self.obj["metadata"]["namespace"], self.spec["serviceAccountName"]
@@ -231,10 +232,15 @@ class Container:
         }
 
     async def _life(self) -> int:
-        command = await self._command()
-        logs = self._pod.kubelet.host.directory / "logs"
+        pod = self._pod
+        make = partial(pod.translation.command, self._spec)
+        command, environment = await pod.available(make)
+        given = {name: os.environ.get(name, "") for name in ("PATH", "PYTHONPATH")}
+        forced = pod.kubelet.host.environment
+        self._environment = given | pod.environment | environment | forced
+        logs = pod.kubelet.host.directory / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        with (logs / f"{self._pod.obj['metadata']['name']}-{self.name}.log").open("ab") as log:
+        with (logs / f"{pod.obj['metadata']['name']}-{self.name}.log").open("ab") as log:
             self.process = await self._start(command, log)
         since = timestamp()
         self.state = {"running": {"startedAt": since}}
@@ -256,27 +262,8 @@ class Container:
         self.state = {"terminated": {"exitCode": code, "reason": reason, **times}}
         return code
 
-    async def _command(self) -> list[str]:
-        """What to run, as soon as all that it names is there; its environment is kept."""
-        while True:
-            try:
-                command, environment = self._pod.translation.command(self._spec)
-            except MissingError as why:
-                problem = {"reason": "CreateContainerConfigError", "message": str(why)}
-                self.state = {"waiting": problem}
-                self._pod.publish()
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            host = self._pod.kubelet.host
-            base = {name: os.environ[name] for name in ("PYTHONPATH", "LANG") if name in os.environ}
-            base |= {"PATH": f"{host.directory / 'bin'}:{os.environ['PATH']}"}
-            base |= {"OMP_NUM_THREADS": "1"}
-            self._environment = base | self._pod.environment | environment | host.environment
-            return command
-
     async def _start(self, command: list[str], log: Any) -> Process:
-        path = self._environment["PATH"]
-        program = shutil.which(command[0], path=path) or command[0]
+        program = shutil.which(command[0]) or command[0]
         return await asyncio.create_subprocess_exec(
             *leashed(program, *command[1:]),
             stdin=DEVNULL,

@@ -12,9 +12,9 @@ from contextlib import suppress
 from itertools import count
 
 from tests.kube import kinds
-from tests.kube.endpoints import slices_of
+from tests.kube.endpoints import SERVICE_NAME
 from tests.kube.loops import follow
-from tests.kube.store import Objs, Store, key_of
+from tests.kube.store import Objs, Store
 
 Address = tuple[str, int]
 
@@ -37,7 +37,7 @@ class ServiceProxy:
     async def run(self) -> None:
         """Follow the Services and their slices until cancelled; then close everything."""
         try:
-            await follow(self._store, [kinds.SERVICE, kinds.ENDPOINT_SLICE], self._update)
+            await follow(self._store, self._update)
         finally:
             for server in self._servers.values():
                 server.close()
@@ -48,10 +48,12 @@ class ServiceProxy:
     async def _update(self, store: Store) -> None:
         self._targets = {}
         for service in store.list(kinds.SERVICE):
-            slices = slices_of(store, *key_of(service))
-            for port in service["spec"]["ports"] if service["spec"]["clusterIP"] != "None" else ():
+            metadata, host = service["metadata"], service["spec"]["clusterIP"]
+            label = f"{SERVICE_NAME}={metadata['name']}"
+            slices = store.list(kinds.ENDPOINT_SLICE, metadata["namespace"], label)
+            for port in service["spec"]["ports"] if host != "None" else ():
                 if targets := backends(slices, port.get("name", "")):
-                    self._targets[service["spec"]["clusterIP"], port["port"]] = targets
+                    self._targets[host, port["port"]] = targets
         for address in self._servers.keys() - self._targets.keys():
             self._servers.pop(address).close()
         for host, port in self._targets.keys() - self._servers.keys():

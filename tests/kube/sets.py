@@ -31,7 +31,7 @@ def reconcile(store: Store) -> None:
     for owner in store.list(kinds.REPLICA_SET):
         _scale(store, owner)
         pods = _active(store, owner)
-        owner["status"] = _counts(owner, pods) | {"fullyLabeledReplicas": len(pods)}
+        owner["status"] = _counts(owner, pods)
         write_status(store, kinds.REPLICA_SET, owner)
     for owner in store.list(kinds.STATEFUL_SET):
         revision = f"{owner['metadata']['name']}-{digest(owner['spec']['template'])}"

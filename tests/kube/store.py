@@ -32,6 +32,9 @@ _GIVEN = (
 )
 
 
+_PHASES = {kinds.POD: "Pending", kinds.NAMESPACE: "Active"}  # of what is new
+
+
 class Change(NamedTuple):
     """One write: `type` is ADDED, MODIFIED or DELETED; `old` is what was there before."""
 
@@ -102,7 +105,9 @@ class Store:
 
     def create(self, kind: Kind, obj: Obj, *, manager: str = "controllers") -> Obj:
         """Store a new object, without its status."""
-        new = self._new(kind, obj)
+        if (key := key_of(obj, kind)) in self._objects[kind]:
+            raise of_object(409, "AlreadyExists", kind, key[1], "already exists")
+        new = self._built(kind, {}, obj)
         return self._write(kind, {}, new, fields.updated({}, new, {}, manager))
 
     def replace(
@@ -114,18 +119,23 @@ class Store:
         stays as it is; with "status", all else does.
         """
         live = self._live(kind, *key_of(obj, kind))
-        new, owners = self._over(kind, live, obj, subresource), self._owners_of(live)
-        if not subresource:
-            owners = fields.updated(live, new, owners, manager)
-        return self._write(kind, live, new, owners)
+        for field in ("uid", "resourceVersion"):
+            if obj["metadata"].get(field) not in (None, "", live["metadata"][field]):
+                words = f"has been modified: {field} is not that of the object; please try again"
+                raise of_object(409, "Conflict", kind, live["metadata"]["name"], words)
+        owners = self._owners[live["metadata"]["uid"]]
+        if subresource == "status":
+            status = _clean(obj).get("status", {})
+            return self._write(kind, live, _copy(live) | {"status": status}, owners)
+        new = self._built(kind, live, obj)
+        return self._write(kind, live, new, fields.updated(live, new, owners, manager))
 
     def apply(self, kind: Kind, obj: Obj, *, manager: str, force: bool = False) -> tuple[Obj, bool]:
         """Server-side apply: the object, and whether it is new. 409 if others own what changes."""
         live = self._objects[kind].get(key_of(obj, kind), {})
-        owners = self._owners_of(live) if live else {}
+        owners = self._owners[live["metadata"]["uid"]] if live else {}
         merged, owners = fields.apply(live, _clean(obj), owners, manager, force=force)
-        new = self._over(kind, live, merged) if live else self._new(kind, merged)
-        return self._write(kind, live, new, owners), not live
+        return self._write(kind, live, self._built(kind, live, merged), owners), not live
 
     def delete(self, kind: Kind, namespace: str, name: str, *, grace: int | None = None) -> None:
         """Delete an object and its dependents, or begin to.
@@ -145,42 +155,25 @@ class Store:
 
     # Parts of writes
 
-    def _new(self, kind: Kind, obj: Obj) -> Obj:
-        """What creating `obj` stores, but for its revision."""
+    def _built(self, kind: Kind, live: Obj, obj: Obj) -> Obj:
+        """What writing `obj` over `live` (empty where there is none) stores, but its revision."""
         new = _clean(obj) | {"apiVersion": kind.api_version, "kind": kind.kind}
+        if live:
+            given = {name: v for name, v in live["metadata"].items() if name in _GIVEN}
+            status = live.get("status")
+        else:
+            namespace, _ = key_of(new, kind)
+            given = {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp(), "generation": 1}
+            if namespace:
+                given["namespace"] = self._live(kinds.NAMESPACE, "", namespace)["metadata"]["name"]
+            status = {"phase": _PHASES[kind]} if kind in _PHASES else None
+        metadata = {name: v for name, v in new["metadata"].items() if name not in _GIVEN}
+        new["metadata"] = metadata | given
         new.pop("status", None)
-        namespace, name = key_of(new, kind)
-        if namespace:
-            self._live(kinds.NAMESPACE, "", namespace)
-        if (namespace, name) in self._objects[kind]:
-            raise of_object(409, "AlreadyExists", kind, name, "already exists")
-        complete(kind, new, {}, self._cluster_ips)
-        metadata = {k: v for k, v in new["metadata"].items() if k not in _GIVEN}
-        new["metadata"] = metadata | {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp()}
-        new["metadata"] |= {"namespace": namespace} if namespace else {}
-        new["metadata"] |= {"generation": 1} if "spec" in new else {}
-        if kind in (kinds.POD, kinds.NAMESPACE):
-            new["status"] = {"phase": "Pending" if kind == kinds.POD else "Active"}
-        return new
-
-    def _over(self, kind: Kind, live: Obj, obj: Obj, subresource: str = "") -> Obj:
-        """What replacing `live` by `obj` stores, but for its revision."""
-        new, name, there = _clean(obj), live["metadata"]["name"], live["metadata"]
-        for field, why in (
-            ("uid", "the UID in the precondition is not that of the object"),
-            ("resourceVersion", "the object has been modified; please try again"),
-        ):
-            if new["metadata"].get(field) not in (None, "", there[field]):
-                raise of_object(409, "Conflict", kind, name, f"cannot be updated: {why}")
-        if subresource == "status":
-            return _copy(live) | {"status": new.get("status", {})}
-        new.pop("status", None)
-        new |= {"status": _copy(live["status"])} if "status" in live else {}
-        metadata = {k: v for k, v in new["metadata"].items() if k not in _GIVEN}
-        new["metadata"] = metadata | {k: there[k] for k in _GIVEN if k in there}
-        new |= {"apiVersion": kind.api_version, "kind": kind.kind}
+        if status is not None:
+            new["status"] = status
         complete(kind, new, live, self._cluster_ips)
-        if live.get("spec") != new.get("spec"):
+        if live and live.get("spec") != new.get("spec"):
             new["metadata"]["generation"] += 1
         return new
 
@@ -218,9 +211,6 @@ class Store:
         if found is None:
             raise not_found(kind, name)
         return found
-
-    def _owners_of(self, obj: Obj) -> fields.Owners:
-        return self._owners[obj["metadata"]["uid"]]
 
 
 def key_of(obj: Obj, kind: Kind | None = None) -> Key:

@@ -95,7 +95,7 @@ async def helm(api: ApiServer) -> AsyncIterator[helm_python.Config]:
 @pytest.fixture
 async def controllers(api: ApiServer) -> AsyncIterator[None]:
     """What makes Deployments available and lets pods succeed."""
-    task = asyncio.create_task(follow(api.store, [kinds.DEPLOYMENT, kinds.POD], complete))
+    task = asyncio.create_task(follow(api.store, complete))
     yield
     task.cancel()
 
