@@ -2,12 +2,12 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tests.kube import kinds
 from tests.kube.errors import ApiError, of_object
 from tests.kube.requests import Target
-from tests.kube.store import Obj, Objs, Store
+from tests.kube.store import Obj, Store
 
 ADMIN = "admin"
 
@@ -41,30 +41,26 @@ def kubeconfig(server: str, user: str, namespace: str) -> str:
 
 
 def check_access(store: Store, user: str, verb: str, target: Target) -> None:
-    """403 unless a RoleBinding of the namespace gives the user a Role that allows it."""
+    """403 unless a RoleBinding of the namespace gives the user a Role that allows it.
+
+    Not here: resourceNames, other subjects than service accounts, and ClusterRoles.
+    """
     kind, namespace = target.kind, target.namespace or ""
     resource = f"{kind.plural}/{target.subresource}".rstrip("/")
     wanted = {"verbs": verb, "apiGroups": kind.group, "resources": resource}
-    if user == ADMIN or any(_allows(rule, wanted) for rule in _rules(store, user, namespace)):
-        return
-    scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    what = f'{verb} resource "{resource}" in API group "{kind.group}" {scope}'
-    words = f'is forbidden: User "{user}" cannot {what}'
-    raise of_object(403, "Forbidden", kind, target.name, words)
+    for rule in _rules(store, user, namespace):
+        if all(value in rule[field] for field, value in wanted.items()):
+            return
+    if user != ADMIN:
+        scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        what = f'{verb} resource "{resource}" in API group "{kind.group}" {scope}'
+        words = f'is forbidden: User "{user}" cannot {what}'
+        raise of_object(403, "Forbidden", kind, target.name, words)
 
 
-def _rules(store: Store, user: str, namespace: str) -> Objs:
-    rules: Objs = []
+def _rules(store: Store, user: str, namespace: str) -> Iterator[Obj]:
     for binding in store.list(kinds.ROLE_BINDING, namespace):
-        users = {
-            f"system:serviceaccount:{subject['namespace']}:{subject['name']}"
-            for subject in binding["subjects"]
-        }
-        role = store.get(kinds.ROLE, namespace, binding["roleRef"]["name"])
-        if user in users and role:
-            rules += role["rules"]
-    return rules
-
-
-def _allows(rule: Obj, wanted: dict[str, str]) -> bool:
-    return all(value in rule[field] for field, value in wanted.items())
+        role = store.get(kinds.ROLE, namespace, binding["roleRef"]["name"]) or {"rules": []}
+        for one in binding["subjects"]:
+            if user == f"system:serviceaccount:{one['namespace']}:{one['name']}":
+                yield from role["rules"]

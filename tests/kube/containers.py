@@ -1,16 +1,16 @@
 """What the spec of a container means for a process: its command, environment and folders.
 
-Processes have no network and no files of their own, so in commands, environment and mounted texts
-the pod's address stands for 0.0.0.0, a Service's address for its name, local folders for mount
+Processes have no network and no files of their own, so in commands and environment the pod's
+address stands for 0.0.0.0, a Service's address for its name, local folders for mount
 paths. Faithful: $(VAR) in commands, args over the image's entrypoint, env of fields and Secrets;
-volumes emptyDir, secret, persistentVolumeClaim and image. Not here: other sources and volumes,
-subPath, what a running pod sees of changed secrets, and whatever keeps containers apart.
+volumes emptyDir, persistentVolumeClaim and image. Not here: other sources and volumes, subPath, and
+whatever keeps containers apart.
 """
 
 import base64
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,9 +49,9 @@ class Host:
 
     directory: Path
     entrypoints: dict[str, list[str]]
-    claims: dict[str, Path] = field(default_factory=dict)
-    images: dict[str, Path] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
+    claims: dict[str, Path]
+    images: dict[str, Path]
+    environment: dict[str, str]
 
 
 class Translation:
@@ -64,15 +64,12 @@ class Translation:
         self._volumes: dict[str, Path] = {}
 
     def mount(self) -> None:
-        """Make the folders of all volumes; MissingError if a Secret is missing."""
+        """Make the folders of all volumes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for volume in self._pod["spec"].get("volumes", []):
             folder = self._folder(volume)
             folder.mkdir(parents=True, exist_ok=True)
             self._volumes[volume["name"]] = folder
-            for item in volume.get("secret", {}).get("items", []):
-                content = self._secret(volume["secret"]["secretName"], item["key"])
-                (folder / item["path"]).write_text(content)
 
     def command(self, container: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
         """Arguments and environment of a container's process."""
@@ -110,20 +107,18 @@ class Translation:
 
     def _value(self, source: dict[str, Any]) -> str:
         if "secretKeyRef" in source:
-            return self._secret(source["secretKeyRef"]["name"], source["secretKeyRef"]["key"])
+            name, key = source["secretKeyRef"]["name"], source["secretKeyRef"]["key"]
+            found = self._store.get(kinds.SECRET, self._pod["metadata"]["namespace"], name) or {}
+            if key not in found.get("data", {}):
+                raise MissingError(f"no key {key} in a Secret {name}")
+            return base64.b64decode(found["data"][key]).decode()
         path = source["fieldRef"]["fieldPath"]
         if path == "status.podIP":
             return self.address
-        found = self._pod
+        field: Any = self._pod
         for part in path.split("."):
-            found = found[part]
-        return str(found)
-
-    def _secret(self, name: str, key: str) -> str:
-        found = self._store.get(kinds.SECRET, self._pod["metadata"]["namespace"], name) or {}
-        if key not in found.get("data", {}):
-            raise MissingError(f"no key {key} in a Secret {name}")
-        return base64.b64decode(found["data"][key]).decode()
+            field = field[part]
+        return str(field)
 
     def _folder(self, volume: dict[str, Any]) -> Path:
         if "image" in volume:
@@ -131,6 +126,6 @@ class Translation:
         if "persistentVolumeClaim" in volume:
             claim = volume["persistentVolumeClaim"]["claimName"]
             return self._host.claims.get(claim, self._host.directory / "claims" / claim)
-        if "emptyDir" in volume or "secret" in volume:
+        if "emptyDir" in volume:
             return self.folder / "volumes" / volume["name"]
         raise NotImplementedError(f"the kubelet of the tests has no such volume: {volume}")

@@ -14,8 +14,7 @@ import signal
 from asyncio.subprocess import DEVNULL, STDOUT, Process
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from radixgate.leash import leashed
 
@@ -30,8 +29,6 @@ from tests.kube.store import Obj, Store, key_of, timestamp
 NODE: Final = "node-0"
 FIRST_DELAY, LAST_DELAY = 10.0, 300.0
 RETRY_SECONDS: Final = 0.1
-
-T = TypeVar("T")
 
 
 class Kubelet:
@@ -73,7 +70,7 @@ class Pod:
     def __init__(self, kubelet: Kubelet, obj: Obj) -> None:
         self.kubelet, self.obj, self.spec = kubelet, obj, obj["spec"]
         self.stopping = asyncio.Event()
-        self.address = kubelet.network.pod_address()
+        self.address = next(kubelet.network.pods)
         self.translation = Translation(kubelet.store, obj, self.address, kubelet.host)
         self.environment = {"HOME": str(self.translation.folder), "OMP_NUM_THREADS": "1"}
         self.containers = [Container(self, spec) for spec in self.spec["containers"]]
@@ -122,14 +119,6 @@ class Pod:
         set_condition(obj, "Ready", ready, reason)
         write_status(self.kubelet.store, kinds.POD, obj)
 
-    async def available(self, make: Callable[[], T]) -> T:
-        """What `make` returns, as soon as all that it needs is there."""
-        while True:
-            try:
-                return make()
-            except MissingError:
-                await asyncio.sleep(RETRY_SECONDS)
-
     @property
     def _all(self) -> "list[Container]":
         return [*self._inits, *self.containers]
@@ -140,7 +129,7 @@ class Pod:
         return found if same else None
 
     async def _work(self) -> None:
-        await self.available(self.translation.mount)
+        self.translation.mount()
         self._log_in()
         self.publish()
         always = self.spec["restartPolicy"] == "Always"
@@ -233,8 +222,7 @@ class Container:
 
     async def _life(self) -> int:
         pod = self._pod
-        make = partial(pod.translation.command, self._spec)
-        command, environment = await pod.available(make)
+        command, environment = await self._command()
         given = {name: os.environ.get(name, "") for name in ("PATH", "PYTHONPATH")}
         forced = pod.kubelet.host.environment
         self._environment = given | pod.environment | environment | forced
@@ -261,6 +249,17 @@ class Container:
         reason = "Error" if code else "Completed"
         self.state = {"terminated": {"exitCode": code, "reason": reason, **times}}
         return code
+
+    async def _command(self) -> tuple[list[str], dict[str, str]]:
+        """What to run, and with what, as soon as all that it names is there."""
+        while True:
+            try:
+                return self._pod.translation.command(self._spec)
+            except MissingError as why:
+                reason = {"reason": "CreateContainerConfigError", "message": str(why)}
+                self.state = {"waiting": reason}
+                self._pod.publish()
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _start(self, command: list[str], log: Any) -> Process:
         program = shutil.which(command[0]) or command[0]

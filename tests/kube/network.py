@@ -12,27 +12,26 @@ _LOCK_PORT = 6443
 
 
 class Network:
-    """The addresses of a cluster, kept from others until closed."""
+    """The addresses of a cluster, kept from others until closed.
+
+    Attributes: `prefix`, "127.N."; `services` and `pods`, addresses that none of them had before.
+    """
 
     def __init__(self) -> None:
-        first = os.getpid()
-        for number in (16 + (first + step) % 200 for step in range(200)):
-            self._lock = socket.socket()
-            try:
-                self._lock.bind((f"127.{number}.0.1", _LOCK_PORT))
-            except OSError:
-                self._lock.close()
-                continue
-            self.prefix = f"127.{number}."
-            self.services: Iterator[str] = (f"127.{number}.0.{host}" for host in range(2, 255))
-            self._pods = (f"127.{number}.{1 + n // 250}.{1 + n % 250}" for n in count())
-            return
-        raise OSError("no 127.x.0.0/16 is free on this machine")
-
-    def pod_address(self) -> str:
-        """An address that no pod had before."""
-        return next(self._pods)
+        numbers = (16 + (os.getpid() + step) % 200 for step in range(200))
+        self.prefix = next(f"127.{number}." for number in numbers if self._lock(number))
+        self.services: Iterator[str] = (f"{self.prefix}0.{host}" for host in range(2, 255))
+        self.pods: Iterator[str] = (f"{self.prefix}{1 + n // 250}.{1 + n % 250}" for n in count())
 
     def close(self) -> None:
         """Let other clusters have them."""
-        self._lock.close()
+        self._socket.close()
+
+    def _lock(self, number: int) -> bool:
+        self._socket = socket.socket()
+        try:
+            self._socket.bind((f"127.{number}.0.1", _LOCK_PORT))
+        except OSError:
+            self._socket.close()
+            return False
+        return True

@@ -16,38 +16,23 @@ Probe = dict[str, Any]
 Run = Callable[[list[str]], Awaitable[int]]
 
 
-class Tally:
-    """Turns single answers into verdicts, as the thresholds say."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._needed = {
-            True: probe.get("successThreshold", 1),
-            False: probe.get("failureThreshold", 3),
-        }
-        self._last, self._count = False, 0
-
-    def verdict(self, ok: bool) -> bool | None:
-        """True or False once enough answers in a row were that; else None."""
-        self._count = self._count + 1 if ok == self._last else 1
-        self._last = ok
-        return ok if self._count >= self._needed[ok] else None
-
-
 async def verdicts(probe: Probe | None, address: str, run: Run) -> AsyncIterator[bool | None]:
-    """The verdict after each period, for ever; without a probe, one of success.
+    """After each period, for ever: True or False once enough answers in a row were that, else None.
 
-    Args: `run` a command in the container, to its exit code.
+    Without a probe it is True, once. Args: `run` a command in the container, to its exit code.
     """
     if probe is None:
         yield True
         return
-    tally = Tally(probe)
+    enough = {True: probe.get("successThreshold", 1), False: probe.get("failureThreshold", 3)}
+    last, count = False, 0
     while True:
         ok = False
         with suppress(TimeoutError, OSError, grpc.aio.AioRpcError):
             async with asyncio.timeout(probe.get("timeoutSeconds", 1)):
                 ok = await _ask(probe, address, run)
-        yield tally.verdict(ok)
+        last, count = ok, count + 1 if ok == last else 1
+        yield ok if count >= enough[ok] else None
         await asyncio.sleep(probe.get("periodSeconds", 10))
 
 

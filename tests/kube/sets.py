@@ -103,15 +103,11 @@ def _advance(store: Store, owner: Obj, revision: str) -> None:
 
 
 def _revisions(owner: Obj, pods: Objs, revision: str) -> dict[str, Any]:
+    """Of a set that is changed, the revision before is not remembered."""
     updated = sum(_revision(pod) == revision for pod in pods)
     done = updated == len(pods) == owner["spec"]["replicas"]
-    current = revision if done else status_of(owner).get("currentRevision", revision)
-    return {
-        "updatedReplicas": updated,
-        "currentReplicas": sum(_revision(pod) == current for pod in pods),
-        "currentRevision": current,
-        "updateRevision": revision,
-    }
+    counts = {"updatedReplicas": updated, "currentReplicas": updated}
+    return counts | {"updateRevision": revision, "currentRevision": revision if done else "before"}
 
 
 def _revision(pod: Obj) -> str:

@@ -30,8 +30,6 @@ _GIVEN = (
     *("uid", "resourceVersion", "creationTimestamp", "generation", "namespace"),
     *("deletionTimestamp", "deletionGracePeriodSeconds"),
 )
-
-
 _PHASES = {kinds.POD: "Pending", kinds.NAMESPACE: "Active"}  # of what is new
 
 
