@@ -5,14 +5,16 @@
 (cluster.py) adds controllers, and a kubelet that turns pods into processes.
 
 The API server is faithful where clients of this project look: names, uid, resourceVersion,
-generation, finalizers, graceful deletion, garbage collection, conflicts, server-side apply with
-managed fields, the four patch formats, selectors, paged lists, watches with bookmarks, WatchList
-and 410, RBAC by Roles in namespaces, discovery, Secrets as protobuf, errors in the real words.
+generation, graceful deletion, garbage collection, conflicts, server-side apply with an owner for
+each field, merge and strategic merge patches, label selectors, lists in pages, watches with
+bookmarks, WatchList and 410, /status and /scale, RBAC by Roles in namespaces, discovery, Secrets as
+protobuf, errors in the real words.
 
 Not there: etcd and a second replica, TLS and client certificates, ClusterRoles, admission webhooks,
-validation against schemas, custom resource definitions (those that charts use are kinds like
-others), other API versions than those of kinds.py, quota, priority, scheduling, exec, port-forward,
-eviction, deletion of collections and of what a namespace holds, propagation of a deletion other
-than in the background, its preconditions, tables for `kubectl get` (it shows names and ages),
+validation of any kind, custom resource definitions (those that charts use are kinds like others),
+other kinds and API versions than those of kinds.py, managedFields (owners are kept, not shown),
+JSON patches, dry runs, finalizers, field selectors but for names, quota, priority, scheduling,
+exec, port-forward, eviction, deletion of collections and of what a namespace holds, propagation of
+a deletion other than in the background, tables for `kubectl get` (it shows names and ages),
 aggregated discovery, protobuf of anything but Secrets and the options of a deletion.
 """

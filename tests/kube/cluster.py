@@ -24,9 +24,8 @@ from tests.kube.clock import Clock
 from tests.kube.containers import Host
 from tests.kube.keda import KedaLoop
 from tests.kube.kubelet import Kubelet
-from tests.kube.loops import follow
 from tests.kube.network import Network
-from tests.kube.objects import is_terminating, status_of
+from tests.kube.objects import follow, is_terminating, status_of
 from tests.kube.proxy import ServiceProxy
 from tests.kube.selectors import labels_match
 from tests.kube.server import ApiServer
@@ -63,10 +62,11 @@ class Cluster:
         self.store = Store(cluster_ips=self.network.services)
         self.server = ApiServer(self.store, logs=lambda pod: self.log(pod["metadata"]["name"]))
         program = [sys.executable, "-m", "cli.main"]
-        entrypoints = {"radixgate-gateway": program, "radixgate-worker": program}
+        entrypoints = dict.fromkeys(("radixgate-gateway", "radixgate-worker"), program)
         entrypoints["valkey"] = [server_program()]
-        host = Host(directory, entrypoints, claims or {}, images or {}, environment or {})
-        self.kubelet = Kubelet(self.store, self.network, host, self.server.kubeconfig)
+        folders = claims or {}, images or {}
+        host = Host(directory, entrypoints, *folders, environment or {}, self.server.kubeconfig)
+        self.kubelet = Kubelet(self.store, self.network, host)
         self.proxy = ServiceProxy(self.store)
         keda = KedaLoop(self.store, self.clock)
         self.sources: list[Source] = [keda.read]
@@ -111,8 +111,8 @@ class Cluster:
 
     async def kubectl(self, *arguments: str) -> str:
         """What kubectl prints; AssertionError if it fails."""
-        options = ["--kubeconfig", self.directory / "kubeconfig"]
-        options += ["--cache-dir", self.directory / "kubectl"]
+        options = [f"--kubeconfig={self.directory / 'kubeconfig'}"]
+        options += [f"--cache-dir={self.directory / 'kubectl'}"]
         process = await asyncio.create_subprocess_exec(
             *(Path(sys.executable).parent / "kubectl", *options, *arguments),
             stdout=asyncio.subprocess.PIPE,
@@ -136,14 +136,11 @@ class Cluster:
     def processes(self, selector: str = "") -> dict[str, dict[str, int]]:
         """The processes of pods with these labels, by pod and container; of leaving ones too."""
         matches = labels_match(selector)
-        running = {
-            pod.obj["metadata"]["name"]: {
-                c.name: c.process.pid for c in pod.containers if c.process
-            }
+        return {
+            pod.obj["metadata"]["name"]: pod.processes
             for pod in self.kubelet.pods.values()
-            if matches(pod.obj["metadata"].get("labels", {}))
+            if pod.processes and matches(pod.obj["metadata"].get("labels", {}))
         }
-        return {name: pids for name, pids in running.items() if pids}
 
     def log(self, pod: str) -> str:
         """What the containers of a pod have printed; also of one that is gone."""

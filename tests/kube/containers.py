@@ -8,6 +8,7 @@ whatever keeps containers apart.
 """
 
 import base64
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class Host:
 
     Attributes: `entrypoints` by the last part of an image's repository; `claims` by name, others
     are made below `directory`; `images` by reference, for image volumes; `environment` of all
-    processes, whatever their containers say.
+    processes, whatever their containers say; `kubeconfig`, the text of one for a user.
     """
 
     directory: Path
@@ -52,75 +53,78 @@ class Host:
     claims: dict[str, Path]
     images: dict[str, Path]
     environment: dict[str, str]
+    kubeconfig: Callable[[str], str]
 
 
 class Translation:
-    """The texts of one pod, made true for processes."""
+    """One pod's commands and environments, made true for processes; `folder` is all its own."""
 
     def __init__(self, store: Store, pod: Obj, address: str, host: Host) -> None:
-        self._store, self._pod, self._host, self.address = store, pod, host, address
+        self._store, self._pod, self._address, self._host = store, pod, address, host
         metadata = pod["metadata"]
         self.folder = host.directory / "pods" / f"{metadata['name']}-{metadata['uid']}"
         self._volumes: dict[str, Path] = {}
+        self._given = {"HOME": str(self.folder), "OMP_NUM_THREADS": "1"}
+        self._given |= {name: os.environ.get(name, "") for name in ("PATH", "PYTHONPATH")}
 
     def mount(self) -> None:
-        """Make the folders of all volumes."""
+        """Make the folders of all volumes, and the token of the service account."""
+        namespace, spec = self._pod["metadata"]["namespace"], self._pod["spec"]
         self.folder.mkdir(parents=True, exist_ok=True)
-        for volume in self._pod["spec"].get("volumes", []):
-            folder = self._folder(volume)
+        for volume in spec.get("volumes", []):
+            folder = self._volumes[volume["name"]] = self._folder_of(volume)
             folder.mkdir(parents=True, exist_ok=True)
-            self._volumes[volume["name"]] = folder
+        if spec.get("automountServiceAccountToken", True):
+            account = f"system:serviceaccount:{namespace}:{spec['serviceAccountName']}"
+            (self.folder / "kubeconfig").write_text(self._host.kubeconfig(account))
+            self._given["KUBECONFIG"] = str(self.folder / "kubeconfig")
 
     def command(self, container: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
-        """Arguments and environment of a container's process."""
-        text, environment = self.text(container), {}
-        for variable in container.get("env", []):
-            value = variable.get("value", "")
-            if "valueFrom" in variable:
-                value = self._value(variable["valueFrom"])
-            environment[variable["name"]] = text(value)
-        entrypoint = container.get("command")
-        if not entrypoint:
-            image = container["image"].partition("@")[0].rpartition("/")[2].partition(":")[0]
-            entrypoint = self._host.entrypoints[image]
+        """Arguments and environment of a container's process; MissingError if it must wait."""
+        paths = {
+            mount["mountPath"]: str(self._volumes[mount["name"]])
+            for mount in container.get("volumeMounts", [])
+        }
+        environment = {
+            variable["name"]: self._text(self._value(variable), paths)
+            for variable in container.get("env", [])
+        }
 
         def known(match: re.Match[str]) -> str:
             return environment.get(match[1], match[0])
 
-        words = [*entrypoint, *container.get("args", [])]
-        return [text(_VARIABLE.sub(known, word)) for word in words], environment
+        image = container["image"].partition("@")[0].rpartition("/")[2].partition(":")[0]
+        words = container.get("command") or self._host.entrypoints[image]
+        words = [_VARIABLE.sub(known, word) for word in [*words, *container.get("args", [])]]
+        everything = self._given | environment | self._host.environment
+        return [self._text(word, paths) for word in words], everything
 
-    def text(self, container: dict[str, Any]) -> Callable[[str], str]:
-        """What makes texts of a container true."""
-        mounts = {
-            mount["mountPath"]: str(self._volumes[mount["name"]])
-            for mount in container.get("volumeMounts", [])
-        }
-        paths = "|".join(sorted(map(re.escape, mounts), key=len, reverse=True))
-        pattern = re.compile(rf"(?<![\w.-])({paths})(?![\w.-])") if paths else None
+    def _text(self, text: str, paths: dict[str, str]) -> str:
+        text = with_services(self._store, text).replace("0.0.0.0", self._address)
+        mounts = "|".join(sorted(map(re.escape, paths), key=len, reverse=True))
+        if not mounts:
+            return text
+        return re.sub(rf"(?<![\w.-])({mounts})(?![\w.-])", lambda match: paths[match[1]], text)
 
-        def replaced(text: str) -> str:
-            text = with_services(self._store, text).replace("0.0.0.0", self.address)
-            return pattern.sub(lambda match: mounts[match[1]], text) if pattern else text
-
-        return replaced
-
-    def _value(self, source: dict[str, Any]) -> str:
+    def _value(self, variable: dict[str, Any]) -> str:
+        source = variable.get("valueFrom", {})
         if "secretKeyRef" in source:
             name, key = source["secretKeyRef"]["name"], source["secretKeyRef"]["key"]
-            found = self._store.get(kinds.SECRET, self._pod["metadata"]["namespace"], name) or {}
-            if key not in found.get("data", {}):
+            secret = self._store.get(kinds.SECRET, self._pod["metadata"]["namespace"], name)
+            if secret is None or key not in secret["data"]:
                 raise MissingError(f"no key {key} in a Secret {name}")
-            return base64.b64decode(found["data"][key]).decode()
+            return base64.b64decode(secret["data"][key]).decode()
+        if "fieldRef" not in source:
+            return str(variable.get("value", ""))
         path = source["fieldRef"]["fieldPath"]
         if path == "status.podIP":
-            return self.address
-        field: Any = self._pod
-        for part in path.split("."):
-            field = field[part]
-        return str(field)
+            return self._address
+        found: Any = self._pod
+        for name in path.split("."):
+            found = found[name]
+        return str(found)
 
-    def _folder(self, volume: dict[str, Any]) -> Path:
+    def _folder_of(self, volume: dict[str, Any]) -> Path:
         if "image" in volume:
             return self._host.images[volume["image"]["reference"]]
         if "persistentVolumeClaim" in volume:

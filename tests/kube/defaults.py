@@ -32,11 +32,6 @@ _POD: Obj = {
 }
 
 
-def new_cluster_ips() -> Iterator[str]:
-    """127.96.0.1 and what follows."""
-    return (f"127.96.{number // 250}.{number % 250 + 1}" for number in range(60_000))
-
-
 def complete(kind: Kind, obj: Obj, live: Obj, cluster_ips: Iterator[str]) -> None:
     """Complete an object in place; `live` is what it replaces, or empty."""
     spec = obj.get("spec", {})

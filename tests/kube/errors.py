@@ -31,17 +31,3 @@ def of_object(code: int, reason: str, kind: Kind, name: str, words: str) -> ApiE
 
 def not_found(kind: Kind, name: str) -> ApiError:
     return of_object(404, "NotFound", kind, name, "not found")
-
-
-def bad_request(why: str) -> ApiError:
-    return ApiError(400, "BadRequest", why)
-
-
-def expired(asked: int, oldest: int) -> ApiError:
-    return ApiError(410, "Expired", f"too old resource version: {asked} ({oldest})")
-
-
-def too_large(asked: int, newest: int) -> ApiError:
-    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    words = f"Timeout: Too large resource version: {asked}, current: {newest}"
-    return ApiError(504, "Timeout", words, causes=[cause], retryAfterSeconds=1)

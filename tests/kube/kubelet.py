@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 from asyncio.subprocess import DEVNULL, STDOUT, Process
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,9 +19,8 @@ from radixgate.leash import leashed
 
 from tests.kube import kinds
 from tests.kube.containers import Host, MissingError, Translation
-from tests.kube.loops import follow
 from tests.kube.network import Network
-from tests.kube.objects import is_terminating, set_condition, status_of, write_status
+from tests.kube.objects import follow, is_terminating, set_condition, status_of, write_status
 from tests.kube.probes import verdicts
 from tests.kube.store import Obj, Store, key_of, timestamp
 
@@ -32,16 +30,10 @@ RETRY_SECONDS: Final = 0.1
 
 
 class Kubelet:
-    """Runs every pod of a store.
+    """Runs every pod of a store."""
 
-    Args:
-        kubeconfig: the text of a kubeconfig for a user.
-    """
-
-    def __init__(
-        self, store: Store, network: Network, host: Host, kubeconfig: Callable[[str], str]
-    ) -> None:
-        self.store, self.network, self.host, self.kubeconfig = store, network, host, kubeconfig
+    def __init__(self, store: Store, network: Network, host: Host) -> None:
+        self.store, self.network, self.host = store, network, host
         self.pods: dict[str, Pod] = {}
 
     async def run(self) -> None:
@@ -72,10 +64,14 @@ class Pod:
         self.stopping = asyncio.Event()
         self.address = next(kubelet.network.pods)
         self.translation = Translation(kubelet.store, obj, self.address, kubelet.host)
-        self.environment = {"HOME": str(self.translation.folder), "OMP_NUM_THREADS": "1"}
-        self.containers = [Container(self, spec) for spec in self.spec["containers"]]
+        self._containers = [Container(self, spec) for spec in self.spec["containers"]]
         self._inits = [Container(self, spec) for spec in self.spec.get("initContainers", [])]
         self._grace = 0.0
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """What runs now, by container."""
+        return {one.name: one.process.pid for one in self._containers if one.process}
 
     async def run(self) -> None:
         """Work until done or deleted, then end what runs and remove the pod."""
@@ -86,7 +82,9 @@ class Pod:
             if work.done():
                 work.result()
             await stopping
-            await asyncio.gather(*(one.stop(self._grace) for one in self._all))
+            await asyncio.gather(
+                *(one.stop(self._grace) for one in (*self._inits, *self._containers))
+            )
         finally:
             for task in (work, stopping):
                 task.cancel()
@@ -97,7 +95,7 @@ class Pod:
     def delete(self, grace: float) -> None:
         """Begin to end it; again with less grace, at once."""
         if self.stopping.is_set() and grace < self._grace:
-            for container in self._all:
+            for container in (*self._inits, *self._containers):
                 container.kill()
         self._grace = grace
         self.stopping.set()
@@ -111,17 +109,13 @@ class Pod:
             "phase": phase,
             "podIP": self.address,
             "conditions": status_of(obj).get("conditions", []),
-            "containerStatuses": [container.status() for container in self.containers],
+            "containerStatuses": [container.status() for container in self._containers],
         }
         ended = phase in {"Succeeded", "Failed"}
-        ready = not ended and all(container.ready for container in self.containers)
+        ready = not ended and all(container.ready for container in self._containers)
         reason = "PodCompleted" if ended else "" if ready else "ContainersNotReady"
         set_condition(obj, "Ready", ready, reason)
         write_status(self.kubelet.store, kinds.POD, obj)
-
-    @property
-    def _all(self) -> "list[Container]":
-        return [*self._inits, *self.containers]
 
     def _present(self) -> Obj | None:
         found = self.kubelet.store.get(kinds.POD, *key_of(self.obj))
@@ -130,32 +124,23 @@ class Pod:
 
     async def _work(self) -> None:
         self.translation.mount()
-        self._log_in()
         self.publish()
         always = self.spec["restartPolicy"] == "Always"
         for container in self._inits:
             if not await container.run(on_failure=always, on_success=False):
                 break
         else:
-            lives = (one.run(on_failure=always, on_success=always) for one in self.containers)
+            lives = (one.run(on_failure=always, on_success=always) for one in self._containers)
             await asyncio.gather(*lives)
         self.publish()
 
-    def _log_in(self) -> None:
-        """Give its processes the token of the service account."""
-        if self.spec.get("automountServiceAccountToken", True):
-            path = self.translation.folder / "kubeconfig"
-            namespace, name = self.obj["metadata"]["namespace"], self.spec["serviceAccountName"]
-            path.write_text(self.kubelet.kubeconfig(f"system:serviceaccount:{namespace}:{name}"))
-            self.environment["KUBECONFIG"] = str(path)
-
     def _phase(self) -> str:
-        codes = [container.final for container in self.containers]
+        codes = [container.final for container in self._containers]
         if any(container.final for container in self._inits):
             return "Failed"
         if None not in codes:
             return "Failed" if any(codes) else "Succeeded"
-        started = all("waiting" not in one.state or one.last for one in self.containers)
+        started = all("waiting" not in one.state or one.last for one in self._containers)
         return "Running" if started else "Pending"
 
 
@@ -222,10 +207,7 @@ class Container:
 
     async def _life(self) -> int:
         pod = self._pod
-        command, environment = await self._command()
-        given = {name: os.environ.get(name, "") for name in ("PATH", "PYTHONPATH")}
-        forced = pod.kubelet.host.environment
-        self._environment = given | pod.environment | environment | forced
+        command, self._environment = await self._command()
         logs = pod.kubelet.host.directory / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         with (logs / f"{pod.obj['metadata']['name']}-{self.name}.log").open("ab") as log:

@@ -1,13 +1,35 @@
-"""What controllers and the kubelet read from objects, and the pods that they make of templates."""
+"""What controllers and the kubelet share: how they run, read objects, make and report others."""
 
+import asyncio
 import copy
 import hashlib
 import json
 import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.kube.errors import ApiError
 from tests.kube.kinds import Kind
 from tests.kube.store import Obj, Objs, Store, key_of, timestamp
+
+PERIOD_SECONDS, RETRY_SECONDS = 1.0, 0.1
+
+
+async def follow(store: Store, reconcile: Callable[[Store], Awaitable[None] | None]) -> None:
+    """Call `reconcile` until cancelled: after each change, of which many may be one, and at times.
+
+    One that meets a refusal of the API is called again, as real controllers do; any other error is
+    a defect and ends all.
+    """
+    while True:
+        seen = store.revision
+        try:
+            if (waiting := reconcile(store)) is not None:
+                await waiting
+        except ApiError:
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            await store.wait(PERIOD_SECONDS if store.revision == seen else 0)
 
 
 def suffix() -> str:

@@ -13,7 +13,7 @@ from itertools import count
 
 from tests.kube import kinds
 from tests.kube.endpoints import SERVICE_NAME
-from tests.kube.loops import follow
+from tests.kube.objects import follow
 from tests.kube.store import Objs, Store
 
 Address = tuple[str, int]

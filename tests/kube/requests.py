@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tests.kube import kinds
-from tests.kube.errors import ApiError, bad_request, not_found
+from tests.kube.errors import ApiError, not_found
 from tests.kube.fields import patched
 from tests.kube.kinds import KINDS, Kind
 from tests.kube.selectors import selector_of
@@ -57,7 +57,7 @@ def perform(
     """Answer and HTTP status of a request on one object."""
     kind, subresource, manager = target.kind, target.subresource, query["fieldManager"]
     if "dryRun" in query or "dryRun" in body:
-        raise bad_request("this server has no dry run")
+        raise ApiError(400, "BadRequest", "this server has no dry run")
     if verb == "create":
         return store.create(kind, _named(target, body), manager=manager), 201
     if verb == "patch" and content_type == APPLY:

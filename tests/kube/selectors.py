@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from tests.kube.errors import bad_request
+from tests.kube.errors import ApiError
 
 _TERM = re.compile(
     r"(?P<absent>!)?(?P<key>[\w./-]+)"
@@ -16,7 +16,7 @@ def labels_match(selector: str) -> Callable[[dict[str, str]], bool]:
     checks = []
     for text in filter(None, re.split(r"\s*,\s*(?![^(]*\))", selector.strip())):
         if (term := _TERM.fullmatch(text)) is None:
-            raise bad_request(f"unable to parse requirement: {text!r}")
+            raise ApiError(400, "BadRequest", f"unable to parse requirement: {text!r}")
         operator, values = term["equality"] or term["set"], term["values"] or term["value"] or ""
         wanted = {value.strip() for value in values.split(",")} if operator else None
         negated = term["absent"] or operator in ("!=", "notin")
@@ -34,7 +34,8 @@ def labels_match(selector: str) -> Callable[[dict[str, str]], bool]:
 def names_match(selector: str) -> Callable[[str], bool]:
     """A test of names by a field selector, "metadata.name=a" or "metadata.name!=a"."""
     if selector and not selector.startswith("metadata.name"):
-        raise bad_request(f"this server selects by metadata.name alone, not by {selector!r}")
+        words = f"this server selects by metadata.name alone, not by {selector!r}"
+        raise ApiError(400, "BadRequest", words)
     matches = labels_match(selector)
     return lambda name: matches({"metadata.name": name})
 

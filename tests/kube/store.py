@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from tests.kube import fields, kinds
-from tests.kube.defaults import complete, new_cluster_ips
-from tests.kube.errors import expired, not_found, of_object
+from tests.kube.defaults import complete
+from tests.kube.errors import ApiError, not_found, of_object
 from tests.kube.kinds import Kind
 from tests.kube.selectors import labels_match
 
@@ -48,7 +48,7 @@ class Store:
 
     Args:
         history: how many changes are kept for watches; older ones are answered with 410.
-        cluster_ips: addresses that Services get; by default 127.96.0.1 and what follows.
+        cluster_ips: addresses that Services get; by default 127.96.0.1 to 254.
 
     Raises (all methods): ApiError.
     """
@@ -58,7 +58,7 @@ class Store:
         self._objects: dict[Kind, dict[Key, Obj]] = {kind: {} for kind in kinds.KINDS}
         self._owners: dict[str, fields.Owners] = {}  # by uid
         self._history: deque[Change] = deque(maxlen=history)
-        self._cluster_ips = cluster_ips or new_cluster_ips()
+        self._cluster_ips = cluster_ips or (f"127.96.0.{host}" for host in range(1, 255))
         self._changed = asyncio.Event()
         for name in ("default", "kube-system"):
             self.create(kinds.NAMESPACE, {"metadata": {"name": name}})
@@ -83,7 +83,7 @@ class Store:
         """The changes after a revision; 410 when they are not kept any more."""
         oldest = self.revision - len(self._history)
         if revision < oldest:
-            raise expired(revision, oldest)
+            raise ApiError(410, "Expired", f"too old resource version: {revision} ({oldest})")
         return [self._history[at] for at in range(revision - self.revision, 0)]
 
     async def wait(self, seconds: float) -> None:

@@ -9,8 +9,7 @@ import helm_python
 import pytest
 
 from tests.kube import kinds
-from tests.kube.loops import follow
-from tests.kube.objects import write_status
+from tests.kube.objects import follow, write_status
 from tests.kube.server import ApiServer
 from tests.kube.store import Store
 

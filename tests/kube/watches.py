@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-from tests.kube.errors import ApiError, bad_request, too_large
+from tests.kube.errors import ApiError
 from tests.kube.kinds import Kind
 from tests.kube.requests import Target
 from tests.kube.selectors import labels_match, names_match
@@ -111,7 +111,9 @@ def _asked(store: Store, query: Query) -> int:
     """The revision that is asked for; 504 of one that is yet to come."""
     asked = query.get("resourceVersion") or "0"
     if not asked.isdigit():
-        raise bad_request(f"invalid resource version: {asked!r}")
+        raise ApiError(400, "BadRequest", f"invalid resource version: {asked!r}")
     if int(asked) > store.revision:
-        raise too_large(int(asked), store.revision)
+        cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+        words = f"Too large resource version: {asked}, current: {store.revision}"
+        raise ApiError(504, "Timeout", words, causes=[cause], retryAfterSeconds=1)
     return int(asked)
