@@ -2,22 +2,15 @@
 
 Faithful: RollingUpdate with never more than wanted + maxSurge pods, never fewer available by its
 own doing than wanted - maxUnavailable, broken old pods first; pod-template-hash; the status and
-conditions by which Helm and kubectl wait. Not here: Recreate, bounds in percent, revisions
-and their history, adoption, pausing, deadlines, scaling in proportion in the midst of a rollout.
+conditions by which Helm and kubectl wait. Not here: Recreate, bounds in percent, revisions and
+their history, adoption, pausing, deadlines, scaling in proportion in the midst of a rollout.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tests.kube import kinds
-from tests.kube.objects import (
-    child_of,
-    digest,
-    owned,
-    set_condition,
-    status_of,
-    write_status,
-)
+from tests.kube.objects import child_of, digest, owned, set_condition, status_of, write_status
 from tests.kube.store import Obj, Objs, Store
 
 HASH: Final = "pod-template-hash"

@@ -40,10 +40,11 @@ class KedaLoop:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            scaled = [one for one in self._store.list(kinds.SCALED_OBJECT) if _is_external(one)]
-            for one in scaled:
-                await self._poll(one)
-            periods = [one["spec"].get("pollingInterval", 30) for one in scaled]
+            periods = []
+            for scaled in self._store.list(kinds.SCALED_OBJECT):
+                if [trigger["type"] for trigger in scaled["spec"]["triggers"]] == ["external"]:
+                    periods.append(scaled["spec"].get("pollingInterval", 30))
+                    await self._poll(scaled)
             await self._clock.sleep(min(periods, default=1))
 
     async def read(self, namespace: str, metric: dict[str, Any]) -> float | None:
@@ -62,20 +63,15 @@ class KedaLoop:
             self._failures[uid] += 1
             if not fallback or self._failures[uid] <= fallback["failureThreshold"]:
                 return None
-            return self._fallback(scaled, fallback)
+            target = scale_target(self._store, scaled)
+            stays = target and fallback.get("behavior") == "currentReplicasIfHigher"
+            replicas = max(fallback["replicas"], target["spec"]["replicas"] if stays else 0)
+            return replicas * self._sizes[uid]  # what an AverageValue needs to ask for them
         self._failures[uid] = 0
         return sum(
             value.metricValueFloat if value.metricValueFloat > 0 else value.metricValue
             for value in answer.metricValues
         )
-
-    def _fallback(self, scaled: Obj, fallback: dict[str, Any]) -> float:
-        """The value of an AverageValue metric that asks for the replicas of the fallback."""
-        replicas: int = fallback["replicas"]
-        target = scale_target(self._store, scaled)
-        if target and fallback.get("behavior") == "currentReplicasIfHigher":
-            replicas = max(replicas, target["spec"]["replicas"])
-        return replicas * self._sizes[scaled["metadata"]["uid"]]
 
     async def _poll(self, scaled: Obj) -> None:
         with suppress(*FAILURES):
@@ -119,10 +115,6 @@ class KedaLoop:
             scale(self._store, target, max(replicas, least, 1))
         elif unused and (least == 0 or "idleReplicaCount" in spec):
             scale(self._store, target, min(replicas, spec.get("idleReplicaCount", 0)))
-
-
-def _is_external(scaled: Obj) -> bool:
-    return [trigger["type"] for trigger in scaled["spec"]["triggers"]] == ["external"]
 
 
 @asynccontextmanager
