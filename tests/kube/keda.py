@@ -1,4 +1,5 @@
-"""A loop like KEDA's, for ScaledObjects of Deployments with one `external` trigger.
+"""A loop like KEDA's, for ScaledObjects of Deployments with one `external` trigger, or one
+`external-push`, which is asked as often.
 
 Faithful: the HPA that it makes (name, owner, bounds, behavior, metric s0-NAME of GetMetricSpec),
 the metric that it serves to the HPA's loop (GetMetrics; a float above 0 wins over the integer),
@@ -25,6 +26,7 @@ from tests.kube.store import Obj, Store, key_of
 
 CALL_SECONDS: Final = 3.0
 LABEL: Final = "scaledobject.keda.sh/name"
+POLLED: Final = (["external"], ["external-push"])
 FAILURES: Final = (grpc.aio.AioRpcError, MissingError)
 
 
@@ -42,7 +44,7 @@ class KedaLoop:
         while True:
             periods = []
             for scaled in self._store.list(kinds.SCALED_OBJECT):
-                if [trigger["type"] for trigger in scaled["spec"]["triggers"]] == ["external"]:
+                if [trigger["type"] for trigger in scaled["spec"]["triggers"]] in POLLED:
                     periods.append(scaled["spec"].get("pollingInterval", 30))
                     await self._poll(scaled)
             await self._clock.sleep(min(periods, default=1))

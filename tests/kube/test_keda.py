@@ -54,7 +54,7 @@ async def scaler() -> AsyncIterator[tuple[Scaler, str]]:
     await server.stop(None)
 
 
-def start(cluster: Cluster, address: str, **spec: Any) -> None:
+def start(cluster: Cluster, address: str, trigger: str = "external", **spec: Any) -> None:
     """A Deployment of sleepers, and the ScaledObject that scales it."""
     container = {"name": "c", "image": "none", "command": ["sleep", "1000"]}
     pod = {"containers": [container], "terminationGracePeriodSeconds": 0}
@@ -67,7 +67,7 @@ def start(cluster: Cluster, address: str, **spec: Any) -> None:
         "pollingInterval": 15,
         "cooldownPeriod": 60,
         "maxReplicaCount": 4,
-        "triggers": [{"type": "external", "metadata": metadata}],
+        "triggers": [{"type": trigger, "metadata": metadata}],
         "advanced": {
             "horizontalPodAutoscalerConfig": {
                 "behavior": {"scaleDown": {"stabilizationWindowSeconds": 30}}
@@ -116,7 +116,7 @@ async def test_it_goes_to_none_after_the_cooldown_and_comes_back(
     answers.active, answers.value = False, 1.0
     async with Cluster(tmp_path, speed=SPEED) as cluster:
         before = cluster.clock.time()
-        start(cluster, address)
+        start(cluster, address, "external-push")
         await scales(cluster, 0)
         assert cluster.clock.time() - before > 60
         answers.active = True
