@@ -189,6 +189,13 @@ def test_apply_tells_conflicts_by_manager_and_field(store: Store) -> None:
         store.apply(kinds.DEPLOYMENT, deployment("a", X="1"), manager="helm")
 
 
+def test_who_changes_a_field_takes_it_over(store: Store) -> None:
+    obj, _ = store.apply(kinds.CONFIG_MAP, config_map("a", b="1"), manager="helm")
+    store.replace(kinds.CONFIG_MAP, obj | {"data": {"b": "2"}}, manager="hand")
+    with pytest.raises(ApiError, match=r'with 1 conflicts: conflict with "hand": .data.b'):
+        store.apply(kinds.CONFIG_MAP, config_map("a", b="3"), manager="kubectl")
+
+
 def test_replicas_that_nobody_applies_any_more_stay_with_who_scaled(store: Store) -> None:
     store.apply(kinds.DEPLOYMENT, deployment("a"), manager="helm")
     scaled = store.get(kinds.DEPLOYMENT, "default", "a") or {}
