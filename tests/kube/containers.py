@@ -94,10 +94,11 @@ class Translation:
             return environment.get(match[1], match[0])
 
         image = container["image"].partition("@")[0].rpartition("/")[2].partition(":")[0]
-        words = container.get("command") or self._host.entrypoints[image]
-        words = [_VARIABLE.sub(known, word) for word in [*words, *container.get("args", [])]]
-        everything = self._given | environment | self._host.environment
-        return [self._text(word, paths) for word in words], everything
+        words = [*container.get("command", []), *container.get("args", [])]
+        words = [self._text(_VARIABLE.sub(known, word), paths) for word in words]
+        if "command" not in container:
+            words = [*self._host.entrypoints[image], *words]
+        return words, self._given | environment | self._host.environment
 
     def _text(self, text: str, paths: dict[str, str]) -> str:
         text = with_services(self._store, text).replace("0.0.0.0", self._address)

@@ -14,9 +14,10 @@ import pytest
 
 from tests.kube import kinds, probes
 from tests.kube.cluster import Cluster
+from tests.kube.containers import Host, Translation
 from tests.kube.objects import holds, status_of
 from tests.kube.proxy import backends
-from tests.kube.store import Obj
+from tests.kube.store import Obj, Store
 
 pytestmark = pytest.mark.slow
 
@@ -258,3 +259,20 @@ async def test_thresholds(answers: str, verdicts: list[bool | None]) -> None:
 
     given = probes.verdicts({"exec": {"command": []}} | thresholds, "127.0.0.1", run)
     assert [await anext(given) for _ in answers] == verdicts
+
+
+def test_what_an_image_runs_is_not_taken_for_a_path_in_its_pod(tmp_path: Path) -> None:
+    host = Host(tmp_path, {"image": ["/tmp/python"]}, {}, {}, {}, kubeconfig=str)
+    mounts = [{"name": "scratch", "mountPath": "/tmp"}]
+    container = {"name": "c", "image": "r/image:1", "args": ["/tmp/x"], "volumeMounts": mounts}
+    metadata = {"name": "p", "namespace": "default", "uid": "u"}
+    spec = {
+        "containers": [container],
+        "volumes": [{"name": "scratch", "emptyDir": {}}],
+        "automountServiceAccountToken": False,
+    }
+    pod = Translation(Store(), {"metadata": metadata, "spec": spec}, "127.0.0.9", host)
+    pod.mount()
+    (program, argument), _ = pod.command(container)
+    assert program == "/tmp/python"
+    assert argument.startswith(str(pod.folder))
