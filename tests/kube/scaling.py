@@ -40,8 +40,10 @@ BETWEEN_SECONDS: Final = 16.0
 CALM: Final = [Leg(60, FEW)]
 RISE: Final = [Leg(90, MANY), Leg(210, MANY)]
 FALL: Final = [Leg(10, FEW - 1), Leg(590, FEW - 1)]
-SETTLED: Final = [Leg(600 / SPEED, FEW - 1)]
-"""Ten minutes of the control loops, in which nothing may change."""
+SETTLED_SECONDS: Final = 600 / SPEED
+"""Ten minutes of the control loops, the last ones, in which nothing may change."""
+
+SETTLED: Final = [Leg(SETTLED_SECONDS + 60, FEW - 1)]
 
 LEGS: Final = {"calm": CALM, "rise": RISE, "fall": FALL, "settled": SETTLED}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.scaling import ends, p90, play
+from tests.kube.scaling import SETTLED_SECONDS, ends, p90, play
 from worker.model.pull import DEFAULT_MODEL, pull
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1500)]
@@ -26,7 +26,11 @@ async def test_the_pool_follows_the_load(tmp_path: Path) -> None:
     assert sizes[: grown + 1] == sorted(sizes[: grown + 1]), "without going to and fro"
     assert sizes[grown:] == sorted(sizes[grown:], reverse=True), "nor when it shrinks"
     assert sizes[-1] < most
-    settled = {sample.pods for sample in record.samples if sample.at > ends("fall")}
+    settled = {
+        sample.pods
+        for sample in record.samples
+        if sample.at > record.samples[-1].at - SETTLED_SECONDS
+    }
     assert len(settled) == 1, "in the last ten minutes of the control loops nothing changes"
 
     risen = ends("rise")
