@@ -4,7 +4,7 @@
 
 The scenario is `tests.kube.scaling`: the chart, installed by Helm into a cluster of processes, with
 the HPA's algorithm and KEDA's part played by `tests.kube`. Prints JSON with the raw numbers, and
-draws docs/autoscaling.svg. Takes a quarter of an hour.
+draws docs/autoscaling.svg. Takes twenty minutes.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A load of shared prefixes that grows beyond what the workers' caches hold, and shrinks again.
 
-    load = RisingLoad(address, families)
+    load = RisingLoad(address, families, own_tokens, between)
     await load.play([Leg(60, 4), Leg(60, 16), …])
 
 Each family of prompts has a long beginning of its own and asks, on average, every so many seconds,
@@ -71,7 +71,7 @@ class RisingLoad:
             for leg in legs:
                 begin, first = self.now, self.active
                 while (part := (self.now - begin) / leg.seconds) < 1:
-                    self.active = round(first + (leg.families - first) * min(1.0, part))
+                    self.active = round(first + (leg.families - first) * part)
                     await asyncio.sleep(self._rng.expovariate(max(1, self.active) / self._between))
                     family = self._rng.randrange(max(1, self.active))
                     requests.add(asyncio.create_task(self._ask(client, family)))

@@ -1,6 +1,6 @@
 """Show 2 in one place: the chart in a cluster of processes, a load that outgrows it, what happens.
 
-The pool's KV memory is what is scarce: each worker holds `FAMILIES_HELD` beginnings, and the load
+The pool's KV memory is what is scarce: each worker holds four beginnings, and the load
 rises to more of them than the first two workers hold together, then falls to few. Control loops run
 `SPEED` times as fast as the wall's clock, and the gateways' demand window is shorter by as much, so
 that the ten minutes that Kubernetes and the chart wait are over in two.
@@ -19,15 +19,16 @@ from typing import Any, Final
 from prometheus_client.parser import text_string_to_metric_families
 from radixgate.home import radixgate_home
 
+from tests.helm.chart import CHART
 from tests.kube.cluster import Cluster
 from tests.kube.load import Asked, Leg, RisingLoad
+from tests.kube.objects import holds
+from tests.kube.sets import DELETION_COST
 
-CHART: Final = Path(__file__).parents[2] / "deploy" / "helm" / "radixgate"
 RELEASE: Final = "show"
 MODEL: Final = "model"
 SPEED: Final = 5.0
 WINDOW_SECONDS: Final = 600 / SPEED
-COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 PREFIX_TOKENS: Final = 448
 OWN_TOKENS: Final = 32
@@ -154,7 +155,9 @@ async def _watch(cluster: Cluster, load: RisingLoad, record: Record) -> None:
     while True:
         pods = cluster.pods(selector)
         costs = {
-            pod["metadata"]["name"]: int(pod["metadata"].get("annotations", {}).get(COST, 0))
+            pod["metadata"]["name"]: int(
+                pod["metadata"].get("annotations", {}).get(DELETION_COST, 0)
+            )
             for pod in pods
         }
         record.left += [(name, before) for name in before if name not in costs]
@@ -162,14 +165,9 @@ async def _watch(cluster: Cluster, load: RisingLoad, record: Record) -> None:
         signals: dict[str, float] = {}
         with suppress(OSError):
             signals = await asyncio.to_thread(_signals, metrics)
-        ready = sum(_ready(pod) for pod in pods)
+        ready = sum(holds(pod, "Ready") for pod in pods)
         record.samples.append(Sample(load.now, load.active, len(pods), ready, signals, costs))
         await asyncio.sleep(1.0)
-
-
-def _ready(pod: dict[str, Any]) -> bool:
-    conditions = pod.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _signals(address: str) -> dict[str, float]:

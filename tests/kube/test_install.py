@@ -18,6 +18,7 @@ from radixgate.errors import Unavailable
 from radixgate.home import radixgate_home
 from radixgate.stream import AsyncStream
 
+from tests.helm.chart import CHART
 from tests.kube import kinds
 from tests.kube.cluster import Cluster
 from tests.kube.store import key_of
@@ -25,7 +26,6 @@ from tests.models import VOCAB_SIZE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-CHART = Path(__file__).parents[2] / "deploy/helm/radixgate"
 TOKENS = 100
 PAUSE_SECONDS = 0.2  # of each client, so that rollouts have some of the processor
 INSTALL_SECONDS = 240  # on a machine that has never compiled the worker's kernels

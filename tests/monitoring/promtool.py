@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-CHART: Final = Path(__file__).parents[2] / "deploy" / "helm" / "radixgate"
+from tests.helm.chart import CHART
+
 RULES: Final = CHART / "files" / "alerts.yaml"
 DASHBOARD: Final = CHART / "files" / "dashboard.json"
 DOCS: Final = Path(__file__).parents[2] / "docs"

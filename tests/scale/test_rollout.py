@@ -1,6 +1,5 @@
 """A rolling update is no reason to grow, though a new worker and its predecessor are both there."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +9,9 @@ from radixgate.v1.demand_pb2 import Demand
 from gateway.scale.desired import desired_workers
 from gateway.scale.signals import read
 from gateway.scale.window import Entry, Spans, Window
+from tests.helm.chart import CHART
 from tests.kube.hpa import Autoscaler
 
-CHART = Path(__file__).parents[2] / "deploy" / "helm" / "radixgate"
 HPA_SECONDS = 15
 LOAD_SECONDS = 60
 
