@@ -1,0 +1,1 @@
+"""Routing policies: ours, and those of others from their published descriptions."""
