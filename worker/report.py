@@ -252,21 +252,26 @@ class Reporter:
     def _make_load(self) -> Load:
         load, draining = self._load()
         seq, digest = self._events.reported
-        return Load(
-            backlog_tokens=load.backlog_tokens,
-            waiting=load.waiting,
-            running=load.running,
-            max_running=load.max_running,
-            free_blocks=load.kv.free_blocks,
-            cached_blocks=load.kv.cached_blocks,
-            total_blocks=load.kv.total_blocks,
-            prefill_tokens_per_second=load.prefill_tokens_per_second,
-            itl_ms=load.itl_ms,
-            regret_ms_per_block=load.regret_ms_per_block,
-            draining=draining,
-            seq=seq,
-            digest=_digest(digest),
-        )
+        message = load_message(load)
+        message.draining, message.seq = draining, seq
+        message.digest.CopyFrom(_digest(digest))
+        return message
+
+
+def load_message(load: EngineLoad) -> Load:
+    """`load` as it is reported, without what is not the engine's: draining, and the ledger."""
+    return Load(
+        backlog_tokens=load.backlog_tokens,
+        waiting=load.waiting,
+        running=load.running,
+        max_running=load.max_running,
+        free_blocks=load.kv.free_blocks,
+        cached_blocks=load.kv.cached_blocks,
+        total_blocks=load.kv.total_blocks,
+        prefill_tokens_per_second=load.prefill_tokens_per_second,
+        itl_ms=load.itl_ms,
+        regret_ms_per_block=load.regret_ms_per_block,
+    )
 
 
 def snapshots(held: Held, chunk: int = CHUNK_HASHES) -> Iterator[Snapshot]:

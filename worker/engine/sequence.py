@@ -7,10 +7,9 @@ preempted one and the last token of a running one are all just tokens still to b
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-from worker.engine.events import Finished, Output
-from worker.engine.output import OutputText
+from worker.engine.events import Finished, FinishReason, Output
 from worker.engine.request import Request
 from worker.kv.manager import SequenceKV
 from worker.kv.misses import Misses
@@ -37,6 +36,18 @@ class Reuse(NamedTuple):
     misses: Misses | None
 
 
+class Text(Protocol):
+    """The output as text. `reason`: why it has ended, None while it goes on; `stop`: the stop
+    string that ended it, if one did.
+    """
+
+    reason: FinishReason | None
+    stop: str | None
+
+    def take(self, token: int) -> str:
+        """The text that `token` decides; it may end the output."""
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """State of one request.
@@ -59,7 +70,7 @@ class Sequence:
     request: Request
     order: int
     tokens: Tokens
-    text: OutputText
+    text: Text
     times: Times
     deadline: float = math.inf
     kv: SequenceKV | None = field(default=None)

@@ -1,0 +1,59 @@
+"""The ceiling: what one endless cache would have had of each prompt, if all requests came to it.
+
+They come in the order of the trace, each after the one before it has ended. In that order no
+policy, no number of workers and no memory finds more cached.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.request import Request, Trace
+from sim.results import Ints
+
+
+class _Edge(NamedTuple):
+    """To `node`, by `tokens` tokens: the most that what stands at the edge has stood for."""
+
+    node: int
+    tokens: int
+
+
+def ideal_cached(trace: Trace, block_size: int) -> Ints:
+    """Tokens [N] of each prompt of `trace` that were in whole blocks of earlier sequences."""
+    # A trie in one dict: by node and what stands at the edge. Roots are below 0, one a tenant.
+    edges: dict[tuple[int, int | bytes], _Edge] = {}
+    roots: dict[str, int] = {}
+    cached = np.zeros(len(trace.requests), np.int64)
+    for request in trace.requests:
+        node = roots.setdefault(request.tenant, -1 - len(roots))
+        known, matched = True, 0
+        for part, tokens in _parts(request, block_size):
+            edge = edges.get((node, part))
+            if known and edge is not None:
+                matched += min(tokens, edge.tokens)
+            known = known and edge is not None and edge.tokens >= tokens
+            if edge is None:
+                edge = edges[node, part] = _Edge(len(edges), tokens)
+            elif edge.tokens < tokens:
+                edge = edges[node, part] = _Edge(edge.node, tokens)
+            node = edge.node
+        whole = min(matched, request.prompt.tokens) // block_size * block_size
+        cached[request.number] = whole
+    return cached
+
+
+def _parts(request: Request, block_size: int) -> Iterator[tuple[int | bytes, int]]:
+    """The prompt, and the output if it is known, in parts of at least a block; each its tokens."""
+    prompt, output = request.prompt, request.output
+    ids, tokens, size = prompt.ids, prompt.tokens, prompt.block_tokens
+    if output is not None and output.block_tokens == size and tokens == len(ids) * size:
+        ids, tokens = ids + output.ids, tokens + output.tokens
+    if size >= block_size:
+        for place, part in enumerate(ids):
+            yield part, min(size, tokens - place * size)
+        return
+    step = block_size // size
+    for start in range(0, len(ids) - step + 1, step):
+        yield ids[start : start + step].tobytes(), step * size

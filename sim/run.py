@@ -1,0 +1,63 @@
+"""A policy over a trace, from beginning to end."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from sim.policy.base import Policy, Site
+from sim.pool import Setting, Simulation
+from sim.request import Trace
+from sim.results import Ints, Run, Workers
+from sim.worker import GAP_UNIT
+
+
+def simulate(
+    trace: Trace,
+    setting: Setting,
+    policy: Callable[[Site], Policy],
+    *,
+    name: str,
+    ideal: Ints,
+    labels: Mapping[str, str] | None = None,
+    progress: Callable[[], None] = lambda: None,
+) -> Run:
+    """Play `trace`.
+
+    Args:
+        trace: what is asked.
+        setting: of workers and clients.
+        policy: makes the policy.
+        name: of the policy.
+        ideal: as `sim.ideal` says of the trace.
+        labels: what distinguishes the run, for people.
+        progress: told of each request that has ended.
+    """
+    began = time.perf_counter()
+    simulation = Simulation(trace, setting, policy, progress)
+    simulation.run()
+    workers, recorder = simulation.workers, simulation.recorder
+    gaps: Counter[int] = Counter()
+    for worker in workers:
+        gaps.update(worker.gaps)
+    order = sorted(gaps)
+    return Run(
+        policy=name,
+        trace=trace.name,
+        settings=dict(labels or {}),
+        gpus=setting.workers * setting.setup.gpus,
+        requests=recorder.requests(),
+        workers=Workers(
+            busy_seconds=np.array([worker.busy_seconds for worker in workers]),
+            steps=np.array([worker.steps for worker in workers]),
+            evicted_blocks=np.array([worker.evicted_blocks for worker in workers]),
+            requests=recorder.served(),
+        ),
+        samples=recorder.samples(),
+        gaps=np.array(order) * GAP_UNIT,
+        gap_counts=np.array([gaps[gap] for gap in order], np.int64),
+        ideal_cached=ideal,
+        wall_seconds=time.perf_counter() - began,
+        refusals=dict(recorder.refusals),
+    )

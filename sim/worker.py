@@ -1,0 +1,295 @@
+"""One simulated worker: the real scheduler, KV manager and rates; only the model is a formula.
+
+It goes step by step as the engine does. Steps that only generate are alike until a sequence ends or
+a request comes, so they are taken in one *leap*, which is cut short when something comes between.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Final, Protocol
+
+from radixgate.v1.sync_pb2 import Load
+
+from sim.hardware.setup import WorkerSetup
+from sim.hardware.step_time import StepWork
+from sim.loop import EventLoop
+from sim.visit import Visit
+from worker.engine.events import FinishReason
+from worker.engine.scheduler import Chunk, Scheduler, Step
+from worker.engine.sequence import Reuse, Sequence, Times
+from worker.engine.stats import EngineLoad, Rates
+from worker.kv.events import KvEvents
+from worker.kv.manager import KVManager
+from worker.kv.memory import MemoryPolicy
+from worker.kv.policy import POLICIES
+from worker.report import load_message
+
+GAP_UNIT: Final = 1e-5
+"""Seconds to which gaps between tokens are rounded."""
+
+_REMEMBERED: Final = 64
+"""Steps in a row after which the rates have forgotten those before."""
+
+
+class Listener(Protocol):
+    """Hears of what a worker does with its visits, when it does it."""
+
+    def started(self, visit: Visit, cached_tokens: int) -> None:
+        """It begins with the prompt, of which it has so much."""
+
+    def first_token(self, visit: Visit) -> None:
+        """The prompt is computed."""
+
+    def ended(self, visit: Visit) -> None:
+        """The last token is there."""
+
+
+class _NoText:
+    """The output of a simulated sequence ends by its length."""
+
+    reason: FinishReason | None = None
+    stop: str | None = None
+
+    def take(self, token: int) -> str:
+        """No text."""
+        raise NotImplementedError(token)
+
+
+_NO_TEXT: Final = _NoText()
+
+
+@dataclass(slots=True)
+class _Leap:
+    """Steps that only generate: what is left of them.
+
+    Args:
+        sequences: that generate, all with tokens left for the steps.
+        began: when the first of the steps began.
+        steps: how many.
+        context: tokens that the first of them attends to.
+        ends: when the last of them ends.
+    """
+
+    sequences: list[Sequence]
+    began: float
+    steps: int
+    context: int
+    ends: float
+
+
+class SimWorker:
+    """Args:
+        setup: what it is.
+        stride: tokens from one boundary to the next.
+        loop: its time.
+        events: where the boundaries it stores and evicts are written.
+        listener: see there.
+
+    Attributes:
+        events: as given.
+        gaps: between two tokens of one sequence, in `GAP_UNIT`s, and how often.
+        busy_seconds: in which it computed, until the end of the step under way.
+        steps: that it has begun.
+    """
+
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        stride: int,
+        loop: EventLoop,
+        events: KvEvents,
+        listener: Listener,
+    ) -> None:
+        self.events = events
+        self.gaps: Counter[int] = Counter()
+        self.busy_seconds = 0.0
+        self.steps = 0
+        self._setup = setup
+        self._stride = stride
+        self._loop = loop
+        self._listener = listener
+        self._time = setup.step_time
+        policy = MemoryPolicy(eviction=POLICIES[setup.eviction])
+        self._manager = KVManager(setup.num_blocks, setup.block_size, stride, events, policy)
+        self._scheduler = Scheduler(self._manager, setup.max_running, setup.token_budget)
+        self._rates = Rates()
+        self._visits: dict[Sequence, Visit] = {}
+        self._orders = count()
+        self._busy = False
+        self._leap: _Leap | None = None
+
+    def submit(self, visit: Visit) -> None:
+        """Take a request, whose prompt and output together fit its KV memory."""
+        request = visit.engine_request()
+        tokens = visit.tokens(self._stride)
+        times = Times(self._loop.now)
+        sequence = Sequence(request, next(self._orders), tokens, _NO_TEXT, times)
+        self._visits[sequence] = visit
+        self._scheduler.add(sequence)
+        if self._leap is not None:
+            self._cut(self._leap)
+        elif not self._busy:
+            self._begin()
+
+    def load(self) -> Load:
+        """As it would report now."""
+        if self._leap is not None:
+            self._catch_up(self._leap)
+        return load_message(
+            EngineLoad(
+                waiting=len(self._scheduler.waiting),
+                running=len(self._scheduler.running),
+                max_running=self._setup.max_running,
+                backlog_tokens=sum(sequence.pending for sequence in self._visits),
+                prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
+                decode_tokens_per_second=self._rates.decode_tokens_per_second,
+                itl_ms=self._rates.itl_ms,
+                kv=self._manager.stats(),
+            )
+        )
+
+    def state(self) -> tuple[int, int, int]:
+        """Sequences that run, and that wait; blocks that are not free."""
+        stats = self._manager.stats()
+        used = stats.total_blocks - stats.free_blocks
+        return len(self._scheduler.running), len(self._scheduler.waiting), used
+
+    @property
+    def evicted_blocks(self) -> int:
+        """Blocks evicted to make room, ever."""
+        return self._manager.stats().evicted_blocks
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError when blocks, tree and sequences disagree."""
+        self._manager.check_integrity()
+        assert {*self._scheduler.waiting, *self._scheduler.running} == self._visits.keys()
+        assert self._busy == bool(self._visits)
+
+    def _begin(self) -> None:
+        """The next step, or the next leap."""
+        now = self._loop.now
+        step = self._scheduler.schedule(self._rates.chunk(self._setup.chunk_seconds))
+        self._busy = bool(step.chunks)
+        if not self._busy:
+            assert not self._visits, "sequences wait, and none can run"
+            return
+        for sequence in step.admitted:
+            self._start(sequence)
+        work = StepWork.of(step.chunks)
+        if work.prompt_tokens:
+            seconds = self._time.seconds(work)
+            self.busy_seconds += seconds
+            self.steps += 1
+            self._loop.call_at(now + seconds, partial(self._finish, step, seconds))
+            return
+        sequences = [chunk.sequence for chunk in step.chunks]
+        steps = self._most_steps(sequences)
+        seconds = self._time.of_generations(len(sequences), work.context_tokens, steps)
+        self._leap = _Leap(sequences, now, steps, work.context_tokens, now + seconds)
+        self._land_later(self._leap)
+
+    def _start(self, sequence: Sequence) -> None:
+        """Tell of a sequence that has just been admitted, if that is for the first time."""
+        if sequence.reuse is not None:
+            return
+        assert sequence.kv
+        cached = min(sequence.kv.cached, sequence.request.prompt_tokens)
+        sequence.reuse = Reuse(cached, sequence.kv.misses)
+        self._listener.started(self._visits[sequence], cached)
+
+    def _finish(self, step: Step, seconds: float) -> None:
+        """A step is over that computed prompts too."""
+        ended = [chunk.sequence for chunk in step.chunks if self._advance(chunk)]
+        self._rates.step(step.prompt_tokens, step.generations, seconds)
+        self._end(ended)
+        self._begin()
+
+    def _advance(self, chunk: Chunk) -> bool:
+        """Book what was computed of a sequence; whether that was its last token."""
+        sequence, now = chunk.sequence, self._loop.now
+        assert sequence.kv
+        self._manager.commit(sequence.kv, sequence.tokens, chunk.stop)
+        if not chunk.completes:
+            return False
+        visit = self._visits[sequence]
+        visit.generate(sequence.tokens, 1)
+        before, sequence.times.last_token = sequence.times.last_token, now
+        if before is None:
+            self._listener.first_token(visit)
+        else:
+            self._rates.gap(now - before)
+            self.gaps[round((now - before) / GAP_UNIT)] += 1
+        return sequence.tokens_left == 0
+
+    def _most_steps(self, sequences: list[Sequence]) -> int:
+        """So many steps can follow each other before a sequence ends or memory may be short."""
+        steps = min(sequence.tokens_left for sequence in sequences)
+        stats, size = self._manager.stats(), self._setup.block_size
+        spare = stats.free_blocks + stats.cached_blocks
+        # NOTE: each sequence has room for the first step, and starts a block once in `size` more.
+        return min(steps, 1 + spare // len(sequences) * size)
+
+    def _land_later(self, leap: _Leap) -> None:
+        self._loop.call_at(leap.ends, partial(self._land, leap, leap.ends))
+
+    def _land(self, leap: _Leap, ends: float) -> None:
+        """The end of a leap, unless it was cut after this was called for."""
+        if leap is not self._leap or leap.ends != ends:
+            return
+        self._pass(leap, leap.steps)
+        self._leap = None
+        self._end(sequence for sequence in leap.sequences if sequence.tokens_left == 0)
+        self._begin()
+
+    def _cut(self, leap: _Leap) -> None:
+        """End with the step that is under way now."""
+        elapsed = self._loop.now - leap.began
+        steps = self._time.generations_in(len(leap.sequences), leap.context, elapsed)
+        if steps < leap.steps:
+            leap.steps = steps
+            leap.ends = leap.began + self._time.of_generations(
+                len(leap.sequences), leap.context, steps
+            )
+            self._land_later(leap)
+
+    def _catch_up(self, leap: _Leap) -> None:
+        """Book the steps that are over."""
+        elapsed = self._loop.now - leap.began
+        under_way = self._time.generations_in(len(leap.sequences), leap.context, elapsed)
+        over = min(under_way, leap.steps) - 1
+        if over:
+            self._pass(leap, over)
+
+    def _pass(self, leap: _Leap, steps: int) -> None:
+        """Book so many steps of a leap."""
+        generations = len(leap.sequences)
+        seconds = self._time.of_generations(generations, leap.context, steps)
+        over = leap.began + seconds
+        for sequence in leap.sequences:
+            assert sequence.kv
+            stored = len(sequence.tokens) + steps - 1
+            grown = self._manager.grow(sequence.kv, stored)
+            assert grown, "a leap went beyond the memory"
+            self._visits[sequence].generate(sequence.tokens, steps)
+            self._manager.commit(sequence.kv, sequence.tokens, stored)
+            sequence.times.last_token = over
+        leap.began, leap.steps = over, leap.steps - steps
+        leap.context += generations * steps
+        self.busy_seconds += seconds
+        self.steps += steps
+        gap = seconds / steps
+        self.gaps[round(gap / GAP_UNIT)] += generations * steps
+        for _ in range(min(steps, _REMEMBERED)):
+            self._rates.step(0, generations, gap)
+        for _ in range(min(steps * generations, _REMEMBERED)):
+            self._rates.gap(gap)
+
+    def _end(self, sequences: Iterable[Sequence]) -> None:
+        for sequence in sequences:
+            self._scheduler.remove(sequence)
+            visit = self._visits.pop(sequence)
+            visit.preemptions = sequence.preemptions
+            self._listener.ended(visit)
