@@ -19,6 +19,8 @@ class Visit:
         expected_tokens: that the policy believed to be cached there.
 
     Attributes:
+        generated: tokens of output so far.
+        unbooked: of these, the ones that its sequence does not have yet.
         preemptions: how often it lost its blocks; known when it has ended.
     """
 
@@ -26,13 +28,19 @@ class Visit:
     request: Request
     worker: int
     expected_tokens: int
+    generated: int = 0
+    unbooked: int = 0
     preemptions: int = 0
     _output: bytes = field(init=False)
-    _generated: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         output = self.request.output
         self._output = b"" if output is None else output.packed()
+
+    @property
+    def tokens_left(self) -> int:
+        """That are still to be generated."""
+        return self.request.output_tokens - self.generated
 
     def engine_request(self) -> EngineRequest:
         """As the engine takes it."""
@@ -51,12 +59,17 @@ class Visit:
         tokens.extend(self.job.prompt.packed)
         return tokens
 
-    def generate(self, tokens: Tokens, count: int) -> None:
-        """Append the next `count` tokens of its output to `tokens`."""
+    def generate(self, count: int) -> None:
+        """Take `count` tokens more of its output."""
+        self.generated += count
+        self.unbooked += count
+
+    def book(self, tokens: Tokens) -> None:
+        """Append what was generated to the `tokens` of its sequence."""
+        count, self.unbooked = self.unbooked, 0
         if self._output:
-            start = self._generated * TOKEN_BYTES
-            tokens.extend(self._output[start : start + count * TOKEN_BYTES])
-            self._generated += count
+            start = (self.generated - count) * TOKEN_BYTES
+            tokens.extend(self._output[start : self.generated * TOKEN_BYTES])
         else:
             own = LAST_ID + 1 + self.request.number
             tokens.extend(own.to_bytes(TOKEN_BYTES, "little") * count)

@@ -2,6 +2,8 @@
 
 It goes step by step as the engine does. Steps that only generate are alike until a sequence ends or
 a request comes, so they are taken in one *leap*, which is cut short when something comes between.
+What is generated takes its blocks at once, but is *booked*, put into the tokens of its sequence and
+into the tree, when that needs another block in a step or ends: nobody asks for half an answer.
 """
 
 from collections import Counter
@@ -30,7 +32,10 @@ from worker.report import load_message
 GAP_UNIT: Final = 1e-5
 """Seconds to which gaps between tokens are rounded."""
 
-_REMEMBERED: Final = 64
+MOST_LEAP_SECONDS: Final = 1.0
+"""After which a leap lands, so that what a worker reports of its memory is not older."""
+
+_REMEMBERED: Final = 32
 """Steps in a row after which the rates have forgotten those before."""
 
 
@@ -135,9 +140,7 @@ class SimWorker:
             self._begin()
 
     def load(self) -> Load:
-        """As it would report now."""
-        if self._leap is not None:
-            self._catch_up(self._leap)
+        """As it would report now, but for the tokens of a leap under way."""
         return load_message(
             EngineLoad(
                 waiting=len(self._scheduler.waiting),
@@ -178,7 +181,9 @@ class SimWorker:
             return
         for sequence in step.admitted:
             self._start(sequence)
-        work = StepWork.of(step.chunks)
+        for sequence in step.preempted:
+            self._visits[sequence].book(sequence.tokens)
+        work = self._work(step)
         if work.prompt_tokens:
             seconds = self._time.seconds(work)
             self.busy_seconds += seconds
@@ -186,10 +191,15 @@ class SimWorker:
             self._loop.call_at(now + seconds, partial(self._finish, step, seconds))
             return
         sequences = [chunk.sequence for chunk in step.chunks]
-        steps = self._most_steps(sequences)
+        steps = self._most_steps(sequences, work.context_tokens)
         seconds = self._time.of_generations(len(sequences), work.context_tokens, steps)
         self._leap = _Leap(sequences, now, steps, work.context_tokens, now + seconds)
         self._land_later(self._leap)
+
+    def _work(self, step: Step) -> StepWork:
+        work = StepWork.of(step.chunks)
+        unbooked = sum(self._visits[chunk.sequence].unbooked for chunk in step.chunks)
+        return work._replace(context_tokens=work.context_tokens + unbooked)
 
     def _start(self, sequence: Sequence) -> None:
         """Tell of a sequence that has just been admitted, if that is for the first time."""
@@ -208,29 +218,44 @@ class SimWorker:
         self._begin()
 
     def _advance(self, chunk: Chunk) -> bool:
-        """Book what was computed of a sequence; whether that was its last token."""
+        """Take what was computed of a sequence; whether that was its last token."""
         sequence, now = chunk.sequence, self._loop.now
-        assert sequence.kv
-        self._manager.commit(sequence.kv, sequence.tokens, chunk.stop)
-        if not chunk.completes:
-            return False
         visit = self._visits[sequence]
-        visit.generate(sequence.tokens, 1)
+        if not chunk.generates:
+            assert sequence.kv
+            self._manager.commit(sequence.kv, sequence.tokens, chunk.stop)
+            if not chunk.completes:
+                return False
         before, sequence.times.last_token = sequence.times.last_token, now
         if before is None:
             self._listener.first_token(visit)
         else:
             self._rates.gap(now - before)
             self.gaps[round((now - before) / GAP_UNIT)] += 1
-        return sequence.tokens_left == 0
+        return self._generate(sequence, visit, 1)
 
-    def _most_steps(self, sequences: list[Sequence]) -> int:
+    def _generate(self, sequence: Sequence, visit: Visit, count: int) -> bool:
+        """`count` tokens more; whether the last one is among them."""
+        kv, tokens = sequence.kv, sequence.tokens
+        assert kv
+        first = visit.generated == 0
+        visit.generate(count)
+        ended = visit.tokens_left == 0
+        room = len(kv.blocks) * self._setup.block_size
+        if ended or first or len(tokens) + visit.unbooked > room:
+            visit.book(tokens)
+            self._manager.commit(kv, tokens, len(tokens) - 1)
+        return ended
+
+    def _most_steps(self, sequences: list[Sequence], context: int) -> int:
         """So many steps can follow each other before a sequence ends or memory may be short."""
-        steps = min(sequence.tokens_left for sequence in sequences)
+        steps = min(self._visits[sequence].tokens_left for sequence in sequences)
         stats, size = self._manager.stats(), self._setup.block_size
         spare = stats.free_blocks + stats.cached_blocks
         # NOTE: each sequence has room for the first step, and starts a block once in `size` more.
-        return min(steps, 1 + spare // len(sequences) * size)
+        within = 1 + spare // len(sequences) * size
+        in_time = self._time.generations_in(len(sequences), context, MOST_LEAP_SECONDS)
+        return min(steps, within, in_time)
 
     def _land_later(self, leap: _Leap) -> None:
         self._loop.call_at(leap.ends, partial(self._land, leap, leap.ends))
@@ -239,9 +264,9 @@ class SimWorker:
         """The end of a leap, unless it was cut after this was called for."""
         if leap is not self._leap or leap.ends != ends:
             return
-        self._pass(leap, leap.steps)
         self._leap = None
-        self._end(sequence for sequence in leap.sequences if sequence.tokens_left == 0)
+        ended = self._pass(leap)
+        self._end(ended)
         self._begin()
 
     def _cut(self, leap: _Leap) -> None:
@@ -255,29 +280,20 @@ class SimWorker:
             )
             self._land_later(leap)
 
-    def _catch_up(self, leap: _Leap) -> None:
-        """Book the steps that are over."""
-        elapsed = self._loop.now - leap.began
-        under_way = self._time.generations_in(len(leap.sequences), leap.context, elapsed)
-        over = min(under_way, leap.steps) - 1
-        if over:
-            self._pass(leap, over)
-
-    def _pass(self, leap: _Leap, steps: int) -> None:
-        """Book so many steps of a leap."""
-        generations = len(leap.sequences)
-        seconds = self._time.of_generations(generations, leap.context, steps)
-        over = leap.began + seconds
+    def _pass(self, leap: _Leap) -> list[Sequence]:
+        """Take what a leap has generated; the sequences that ended with it."""
+        generations, steps = len(leap.sequences), leap.steps
+        ended = []
         for sequence in leap.sequences:
             assert sequence.kv
-            stored = len(sequence.tokens) + steps - 1
-            grown = self._manager.grow(sequence.kv, stored)
+            visit = self._visits[sequence]
+            last = len(sequence.tokens) + visit.unbooked + steps - 1
+            grown = self._manager.grow(sequence.kv, last)
             assert grown, "a leap went beyond the memory"
-            self._visits[sequence].generate(sequence.tokens, steps)
-            self._manager.commit(sequence.kv, sequence.tokens, stored)
-            sequence.times.last_token = over
-        leap.began, leap.steps = over, leap.steps - steps
-        leap.context += generations * steps
+            sequence.times.last_token = leap.ends
+            if self._generate(sequence, visit, steps):
+                ended.append(sequence)
+        seconds = leap.ends - leap.began
         self.busy_seconds += seconds
         self.steps += steps
         gap = seconds / steps
@@ -286,6 +302,7 @@ class SimWorker:
             self._rates.step(0, generations, gap)
         for _ in range(min(steps * generations, _REMEMBERED)):
             self._rates.gap(gap)
+        return ended
 
     def _end(self, sequences: Iterable[Sequence]) -> None:
         for sequence in sequences:

@@ -51,7 +51,7 @@ def hottest(roots: Iterable[Node], request: int, most_blocks: int) -> list[HotPr
         heat, _, extends, node = heappop(reached)
         taken = min(most_blocks, len(node.blocks))
         most_blocks -= taken
-        edge = node.edge[: taken * (len(node.edge) // len(node.blocks))]
+        edge = bytes(node.edge[: taken * (len(node.edge) // len(node.blocks))])
         found.append(HotPrefix(node.seed, -heat, extends, edge))
         reach_below(node, len(found))
     return found

@@ -74,7 +74,7 @@ class Node:
         self.account = account
         self.parent = parent
         self.start = start
-        self.edge = edge
+        self.edge = bytearray(edge)
         self.blocks = blocks or []
         self.hashes = hashes or []
         self.children: dict[bytes, Node] = {}
@@ -94,7 +94,12 @@ class Node:
     @property
     def hold(self) -> Hold | None:
         """The first reason to stay; None when it may go."""
-        return next((hold for hold in Hold if self.holds[hold]), None)
+        running, pinned, waiting = self.holds
+        if running:
+            return Hold.RUNNING
+        if pinned:
+            return Hold.PINNED
+        return Hold.WAITING if waiting else None
 
     @property
     def evictable(self) -> bool:

@@ -130,7 +130,9 @@ class RadixTree:
         start = node.start + taken
         rest = self._bytes(tokens, start, start + 1)
         if taken < len(node.blocks):
-            nearest = [node.edge[taken * self._block_bytes : (taken + 1) * self._block_bytes]]
+            nearest = [
+                bytes(node.edge[taken * self._block_bytes : (taken + 1) * self._block_bytes])
+            ]
         else:
             # NOTE: of sorted blocks, one beside the place of `rest` has the most in common with it.
             place = bisect_left(node.firsts, rest)
@@ -293,7 +295,8 @@ class RadixTree:
         offset = child.start * self._block_bytes
 
         def differs(blocks: int) -> bool:
-            return not tokens.packed.startswith(child.edge[: blocks * self._block_bytes], offset)
+            with memoryview(child.edge) as edge:
+                return not tokens.packed.startswith(edge[: blocks * self._block_bytes], offset)
 
         return child, most if not differs(most) else bisect_left(range(most), True, key=differs) - 1
 
@@ -310,14 +313,15 @@ class RadixTree:
             node.account,
             node.parent,
             start=node.start,
-            edge=node.edge[:cut],
+            edge=bytes(node.edge[:cut]),
             blocks=node.blocks[:taken],
             hashes=node.hashes[:boundaries],
         )
         upper.holds, upper.left = node.holds.copy(), node.left
         upper.heat, upper.heated = node.heat, node.heated
         node.parent.children[self._first(upper.edge)] = upper
-        node.parent, node.start, node.edge = upper, node.start + taken, node.edge[cut:]
+        node.parent, node.start = upper, node.start + taken
+        del node.edge[:cut]
         node.blocks, node.hashes = node.blocks[taken:], node.hashes[boundaries:]
         upper.children[self._first(node.edge)] = node
         upper.firsts.append(self._first(node.edge))
@@ -331,10 +335,14 @@ class RadixTree:
 
     def _count(self, node: Node, sign: int) -> None:
         """Book the blocks of `node` as its holds are now, or take that back."""
-        size = sign * len(node.blocks)
-        for hold in Hold:
-            if node.holds[hold]:
-                node.account.held[hold] += size
+        size, held = sign * len(node.blocks), node.account.held
+        running, pinned, waiting = node.holds
+        if running:
+            held[Hold.RUNNING] += size
+        if pinned:
+            held[Hold.PINNED] += size
+        if waiting:
+            held[Hold.WAITING] += size
         state = node.hold
         if state is None:
             node.account.evictable += size
@@ -364,7 +372,7 @@ class RadixTree:
         node.account.evictable -= less
         node.account.blocks -= less
         if keep:
-            node.edge = node.edge[: keep * self._block_bytes]
+            del node.edge[keep * self._block_bytes :]
             del node.blocks[keep:], node.hashes[boundaries:]
             # NOTE: a shorter leaf may be of another class.
             self._unqueue(node)
@@ -393,8 +401,8 @@ class RadixTree:
     def _bytes(self, tokens: Tokens, start: int, end: int) -> bytes:
         return bytes(tokens.packed[start * self._block_bytes : end * self._block_bytes])
 
-    def _first(self, edge: bytes) -> bytes:
-        return edge[: self._block_bytes]
+    def _first(self, edge: bytes | bytearray) -> bytes:
+        return bytes(edge[: self._block_bytes])
 
 
 def _common(one: bytes, other: bytes) -> int:
