@@ -1,0 +1,1 @@
+"""Traces: read from files of several formats, or generated from a seed."""
