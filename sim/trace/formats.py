@@ -1,13 +1,13 @@
 """Opens a trace, whatever its format is: that is seen from the fields of its first row."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from sim.request import Trace
-from sim.trace import azure, mooncake, sessions
+from sim.trace import azure, burstgpt, chats, mooncake, request_log, sessions
 from sim.trace.lines import rows
 from sim.trace.row import Row, TraceError
 
@@ -24,7 +24,10 @@ class Format(NamedTuple):
 FORMATS: Final = {
     "mooncake": Format(("input_length", "hash_ids"), mooncake.read),
     "sessions": Format(("fields", "requests"), sessions.read),
+    "request-log": Format(("stride", "hashes"), request_log.read),
+    "chats": Format(("messages",), chats.read),
     "azure": Format(("ContextTokens", "GeneratedTokens"), azure.read),
+    "burstgpt": Format(("Request tokens", "Response tokens"), burstgpt.read),
 }
 
 
@@ -59,8 +62,10 @@ def open_trace(
 
 def _format_of(row: Row) -> str:
     for name, format in FORMATS.items():
-        if all(field in row.values for field in format.fields):
+        if all(map(row.values.__contains__, format.fields)):
             return name
+    if any(isinstance(row.values.get(field), Mapping) for field in ("request", "body")):
+        return "chats"
     known = "; ".join(f"{name}: {', '.join(each.fields)}" for name, each in FORMATS.items())
     found = ", ".join(map(str, row.values))[:200] or "none"
     raise row.wrong(f"no format is known by the fields {found}; those that are: {known}")

@@ -38,8 +38,16 @@ def read(name: str, rows: Iterable[Row], gap: float = GAP) -> Trace:
         TraceError: a row is wrong.
     """
     ids = Ids()
-    sessions = (_session(row, number, number * gap, ids) for number, row in enumerate(rows))
-    return trace_of(name, [draft for session in sessions for draft in session])
+    drafts: list[Draft] = []
+    for number, row in enumerate(rows):
+        block_tokens = row.integer("block_size", 1, MAX_TOKENS)
+        if drafts and block_tokens != drafts[0].prompt.block_tokens:
+            raise row.wrong(
+                f"'block_size' is {block_tokens}, and {drafts[0].prompt.block_tokens} before;"
+                " a trace has one: take the lines of one alone"
+            )
+        drafts += _session(row, number, number * gap, ids)
+    return trace_of(name, drafts)
 
 
 @dataclass(slots=True)
