@@ -5,10 +5,17 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from sim.policy.base import Policy, Site
+from sim.policy.dynamo import Dynamo
 from sim.policy.least_loaded import LeastLoaded
+from sim.policy.llmd import LlmdScorers
+from sim.policy.preble import Preble
 from sim.policy.prefix_hash import PrefixHash
+from sim.policy.prefix_only import PrefixOnly
+from sim.policy.ray import RayPrefixAffinity
 from sim.policy.round_robin import RoundRobin
+from sim.policy.session import SessionAffinity
 from sim.policy.sglang import SglangCacheAware
+from sim.policy.uniform import Uniform
 
 PolicyFactory = Callable[[Site], Policy]
 
@@ -22,12 +29,21 @@ class Entry(NamedTuple):
 
 CATALOGUE: Final[dict[str, Entry]] = {
     "round_robin": Entry(RoundRobin, "one worker after the other"),
+    "random": Entry(Uniform, "any worker"),
     "least_loaded": Entry(LeastLoaded, "fewest requests in flight"),
+    "prefix_only": Entry(
+        PrefixOnly, "most of the prompt by the workers' reports, whatever the load"
+    ),
+    "session": Entry(SessionAffinity, "hash ring over the session, or the first stride"),
     "prefix_hash": Entry(PrefixHash, "SGLang router: ring over the first 256 tokens, bounded load"),
     "prefix_hash_1k": Entry(
         partial(PrefixHash, prefix_tokens=1024), "the same ring over the first 1,024 tokens"
     ),
     "sglang": Entry(SglangCacheAware, "SGLang router: cache_aware, its approximate tree"),
+    "dynamo": Entry(Dynamo, "NVIDIA Dynamo: blocks to prefill plus blocks to decode"),
+    "llmd": Entry(LlmdScorers, "llm-d: scores of queue 2, KV utilisation 2, prefix 3"),
+    "preble": Entry(Preble, "Preble E2: exploit what is cached, or explore by load"),
+    "ray": Entry(RayPrefixAffinity, "Ray Serve: prefix tree over power of two choices"),
 }
 
 POLICIES: Final[dict[str, PolicyFactory]] = {name: entry.make for name, entry in CATALOGUE.items()}

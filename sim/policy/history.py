@@ -2,10 +2,11 @@
 
 Such a router takes for cached what it has sent, until it forgets it. Here a prompt is known by its
 boundaries. What each worker was sent is prefix-closed: who was sent a boundary was sent all shorter
-ones, and they are forgotten after it.
+ones, and they are forgotten after it. What lies beyond a boundary that was removed does not match.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from radixgate.prefix import PrefixHash
 
@@ -23,18 +24,18 @@ class PromptHistory:
 
     def sent(self, worker: str, boundaries: Sequence[PrefixHash]) -> None:
         """`worker` was sent a prompt with all these `boundaries`, shortest first."""
-        oldest_first, holders = self._sent[worker], self._holders
+        sent, holders = self._sent[worker], self._holders
         before: tuple[str, ...] | None = ()
         after = self._with((), worker)
         for name in reversed(boundaries):
-            if name in oldest_first:
-                del oldest_first[name]
+            if name in sent:
+                del sent[name]
             else:
                 known = holders.get(name, ())
                 if known is not before:
                     before, after = known, self._with(known, worker)
                 holders[name] = after
-            oldest_first[name] = None
+            sent[name] = None
 
     def match(self, boundaries: Sequence[PrefixHash]) -> tuple[int, tuple[str, ...]]:
         """How many of `boundaries` any worker was sent, and who all of these.
@@ -72,17 +73,22 @@ class PromptHistory:
 
     def forget(self, worker: str, limit: int) -> None:
         """What `worker` was sent longest ago, until `limit` boundaries are left."""
-        oldest_first = self._sent[worker]
-        excess = len(oldest_first) - limit
-        if excess <= 0:
-            return
+        sent = self._sent[worker]
+        if len(sent) > limit:
+            self.removed(worker, list(islice(sent, len(sent) - limit)))
+
+    def removed(self, worker: str, boundaries: Iterable[PrefixHash]) -> None:
+        """`worker` does not hold these `boundaries` any more, as far as it was sent them."""
+        sent = self._sent[worker]
         before: tuple[str, ...] = ()
         after: tuple[str, ...] = ()
-        for _, name in zip(range(excess), list(oldest_first), strict=False):
-            del oldest_first[name]
-            known = self._holders[name]
-            if known is not before:
-                before, after = known, self._without(known, worker)
+        for name in boundaries:
+            if name not in sent:
+                continue
+            del sent[name]
+            holders = self._holders[name]
+            if holders is not before:
+                before, after = holders, self._without(holders, worker)
             if after:
                 self._holders[name] = after
             else:

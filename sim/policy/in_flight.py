@@ -1,5 +1,7 @@
 """Policies that know how many of their own requests each worker has, and nothing of others'."""
 
+from collections.abc import Collection
+
 from sim.policy.base import Job, Policy, Site
 
 
@@ -23,8 +25,9 @@ class InFlightPolicy(Policy):
         """The answer is complete."""
         self.in_flight[worker] -= 1
 
-    def least_in_flight(self) -> str:
-        """One of the workers that have the fewest, at random."""
-        fewest = min(self.in_flight.values())
-        tied = [worker for worker, count in self.in_flight.items() if count == fewest]
-        return self.site.rng.choice(tied)
+    def least_in_flight(self, workers: Collection[str]) -> str:
+        """One of `workers` that has the fewest; of several one is drawn."""
+        fewest = min(map(self.in_flight.__getitem__, workers))
+        return self.site.rng.choice(
+            [worker for worker in workers if self.in_flight[worker] == fewest]
+        )

@@ -9,4 +9,4 @@ class LeastLoaded(InFlightPolicy):
 
     def choose(self, job: Job) -> Choice:  # noqa: ARG002
         """One of those that have the fewest."""
-        return Choice(self.least_in_flight())
+        return Choice(self.least_in_flight(self.in_flight))

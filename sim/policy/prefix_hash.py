@@ -38,4 +38,4 @@ class PrefixHash(InFlightPolicy):
         bound = LOAD_FACTOR * (total + 1) / len(self.in_flight)
         if total == 0 or self.in_flight[owner] <= bound:
             return Choice(owner)
-        return Choice(self.least_in_flight())
+        return Choice(self.least_in_flight(self.in_flight))

@@ -47,7 +47,7 @@ class SglangCacheAware(InFlightPolicy):
         matched_tokens = matched * self.site.stride
         if not self._imbalanced() and matched_tokens > CACHE_THRESHOLD * job.prompt.tokens:
             return Choice(self.site.rng.choice(holders), matched_tokens)
-        worker = self.least_in_flight()
+        worker = self.least_in_flight(self.in_flight)
         return Choice(worker, matched_tokens if worker in holders else 0)
 
     def _imbalanced(self) -> bool:
