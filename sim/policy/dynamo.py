@@ -14,7 +14,6 @@ Different here: prefixes match by boundaries, so what lies beyond the last one i
 equal costs one is drawn.
 """
 
-from collections import Counter
 from typing import Final, NamedTuple
 
 from radixgate.prefix import PrefixHash
@@ -44,7 +43,7 @@ class Dynamo(ReportsPolicy):
         self._prefill_tokens = dict.fromkeys(self.in_flight, 0)
         self._decode_tokens = dict.fromkeys(self.in_flight, 0)
         self._using = PrefixIndex()
-        self._users: dict[str, Counter[PrefixHash]] = {each: Counter() for each in self.in_flight}
+        self._users: dict[str, dict[PrefixHash, int]] = {each: {} for each in self.in_flight}
 
     def choose(self, job: Job) -> Choice:
         """The lowest cost."""
@@ -75,9 +74,10 @@ class Dynamo(ReportsPolicy):
         users = self._users[worker]
         free = []
         for name in active.boundaries:
-            users[name] -= 1
-            if not users[name]:
-                del users[name]
+            count = users.pop(name)
+            if count > 1:
+                users[name] = count - 1
+            else:
                 free.append(name)
         self._using.removed(worker, free)
         self._prefill_tokens[worker] -= active.new_tokens
@@ -85,8 +85,12 @@ class Dynamo(ReportsPolicy):
 
     def _begin(self, job: Job, worker: str, new: int, boundaries: list[PrefixHash]) -> None:
         users = self._users[worker]
-        first = [name for name in boundaries if name not in users]
-        users.update(boundaries)
+        first = []
+        for name in boundaries:
+            count = users.get(name, 0)
+            users[name] = count + 1
+            if not count:
+                first.append(name)
         self._using.stored(worker, first)
         tail = job.prompt.tokens - len(boundaries) * self.site.stride
         self._prefill_tokens[worker] += new

@@ -29,7 +29,7 @@ from sim.policy.history import PromptHistory
 from worker.kv.events import Change
 
 WINDOW_SECONDS: Final = 180.0
-HIGH_LOAD_RATIO: Final = 15.0
+HIGH_LOAD_RATIO: Final = 15
 REBALANCED_FROM: Final = 50
 
 

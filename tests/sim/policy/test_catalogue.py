@@ -1,0 +1,51 @@
+"""What holds for every policy of others."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.policy.catalogue import CATALOGUE, POLICIES, named
+from tests.sim.policy.site import Client, FakeSite
+
+OTHERS = sorted(set(POLICIES) - {name for name in POLICIES if name.startswith("cost")})
+STEPS = st.lists(
+    st.tuples(st.text("ab", max_size=5), st.integers(0, 3), st.integers(0, 5)), max_size=40
+)
+
+
+def replayed(name: str, steps: list[tuple[str, int, int]], workers: int) -> list[tuple[int, str]]:
+    """Where each prompt went; `ends` of them end after each."""
+    site = FakeSite(workers)
+    client = Client(POLICIES[name](site), site)
+    running: list[int] = []
+    for text, extra, ends in steps:
+        site.now += 40
+        client.send(text, extra or 1)
+        running.append(len(client.jobs) - 1)
+        for _ in range(min(ends, len(running))):
+            client.end(running.pop(0))
+    assert not site.refused
+    return [(number, choice.worker) for number, choice in site.sent]
+
+
+@settings(max_examples=25)
+@given(steps=STEPS, workers=st.integers(1, 5))
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_job_is_sent_once_to_a_place_and_by_seed(
+    name: str, steps: list[tuple[str, int, int]], workers: int
+) -> None:
+    sent = replayed(name, steps, workers)
+    assert [number for number, _ in sent] == list(range(len(steps)))
+    assert {worker for _, worker in sent} <= {f"w{index}" for index in range(workers)}
+    assert replayed(name, steps, workers) == sent
+
+
+def test_policies_are_found_by_name_in_the_order_asked() -> None:
+    assert list(named(["sglang", "random"])) == ["sglang", "random"]
+    assert named(["ray"])["ray"] is CATALOGUE["ray"].make
+
+
+def test_an_unknown_name_is_refused_with_all_that_there_are() -> None:
+    with pytest.raises(ValueError, match="'fastest'") as error:
+        named(["ray", "fastest"])
+    assert all(name in str(error.value) for name in POLICIES)
