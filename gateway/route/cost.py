@@ -10,18 +10,13 @@ what is computed weighs more than it takes, since it keeps the worker from other
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from gateway.fleet.pressure import Pressure
 
 PRIOR_PREFILL_TOKENS_PER_MS = 1.0
-
-# What a prefill is taken to delay others by, as a share of its own time.
-COMPUTE_WEIGHT = 0.25
-
-TIE_MS = 1.0
-TIE_RATIO = 0.05
 
 
 class CostTerms(NamedTuple):
@@ -37,10 +32,41 @@ class CostTerms(NamedTuple):
         """The expected delay of the request."""
         return sum(self)
 
-    @property
-    def weighed_ms(self) -> float:
+
+@dataclass(frozen=True, slots=True)
+class CostConfig:
+    """How the terms of candidates are compared.
+
+    Args:
+        wait, interfere, evict: factors of these terms; 0 leaves one out.
+        compute_weight: what a prefill is taken to delay others by, as a share of its own time.
+        tie_ms, tie_ratio: costs within `tie_ms` of the lowest, or this share of it, count as equal.
+    """
+
+    wait: float = 1.0
+    interfere: float = 1.0
+    evict: float = 1.0
+    compute_weight: float = 0.25
+    tie_ms: float = 1.0
+    tie_ratio: float = 0.05
+
+    def weighed_ms(self, terms: CostTerms) -> float:
         """What candidates are compared by."""
-        return self.total_ms + COMPUTE_WEIGHT * self.prefill_ms
+        wait_ms, prefill_ms, interfere_ms, evict_ms = terms
+        return (
+            self.wait * wait_ms
+            + (1 + self.compute_weight) * prefill_ms
+            + self.interfere * interfere_ms
+            + self.evict * evict_ms
+        )
+
+    def tie_limit_ms(self, lowest_ms: float) -> float:
+        """The highest cost that counts as equal to the lowest one."""
+        return lowest_ms + max(self.tie_ms, self.tie_ratio * lowest_ms)
+
+
+COST: Final = CostConfig()
+"""What gateways use."""
 
 
 def prior_rate(pressures: Iterable[Pressure]) -> float:
@@ -104,10 +130,12 @@ class Priced(Protocol):
 PricedT = TypeVar("PricedT", bound=Priced)
 
 
-def ranked(candidates: Sequence[PricedT], affinity: Callable[[PricedT], int]) -> list[PricedT]:
+def ranked(
+    candidates: Sequence[PricedT], affinity: Callable[[PricedT], int], config: CostConfig = COST
+) -> list[PricedT]:
     """Best first.
 
-    Candidates within max(1 ms, 5 %) of the lowest cost count as equal. Of them the one that is
+    Of the candidates whose cost counts as equal to the lowest, by `config`, the one that is
     believed to hold the most goes first, since what it saves also serves whoever comes next; then
     the one with the most free blocks; then the one with the highest `affinity`. That is a hash and
     not chance, so that gateways that know the same choose the same for one prompt, and spread
@@ -116,8 +144,7 @@ def ranked(candidates: Sequence[PricedT], affinity: Callable[[PricedT], int]) ->
     if not candidates:
         return []
     costs = [candidate.weighed_ms for candidate in candidates]
-    lowest = min(costs)
-    limit = lowest + max(TIE_MS, TIE_RATIO * lowest)
+    limit = config.tie_limit_ms(min(costs))
     tied = [each for each, total in zip(candidates, costs, strict=True) if total <= limit]
     merits = [(each.believed_tokens, each.free_blocks) for each in tied]
     best = max(merits)

@@ -15,7 +15,7 @@ from math import exp
 from typing import Final
 
 from gateway.fleet.worker import FleetWorker
-from gateway.route.cost import COMPUTE_WEIGHT, CostTerms
+from gateway.route.cost import COST, CostTerms
 from gateway.route.router import Estimate, Prompt
 
 MAX_TOKENS: Final = 2**18
@@ -47,7 +47,7 @@ def judge(hits: float, prompt: Prompt, estimates: Sequence[Estimate]) -> Verdict
 def pays(hits: float, terms: CostTerms) -> bool:
     """Whether it is better to compute now what costs `terms` than when the first request comes."""
     returns = 1 - exp(-hits)
-    in_vain = COMPUTE_WEIGHT * terms.prefill_ms + terms.interfere_ms
+    in_vain = COST.compute_weight * terms.prefill_ms + terms.interfere_ms
     return returns * terms.prefill_ms > (1 - returns) * in_vain + terms.evict_ms
 
 

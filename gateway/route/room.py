@@ -47,8 +47,10 @@ class Occupied(NamedTuple):
     unreported: Unreported
 
 
-def pool_room(workers: Sequence[Occupied]) -> Room | None:
+def pool_room(workers: Sequence[Occupied], backlog_ms: float = BACKLOG_MS) -> Room | None:
     """Room at all workers together; None when there is no worker.
+
+    `backlog_ms`: of each; prompts that it computes in this time are enough for it.
 
     Which worker takes what is the router's choice: it may prefer one that is full.
     """
@@ -57,7 +59,7 @@ def pool_room(workers: Sequence[Occupied]) -> Room | None:
     prior = prior_rate(pressure for pressure, _ in workers)
     requests, tokens = 0, 0.0
     for worker in workers:
-        room = worker_room(worker, prior)
+        room = worker_room(worker, prior, backlog_ms)
         if room.requests > 0:
             requests += room.requests
             # NOTE: slots of a worker whose backlog is long do not make room at another.
@@ -65,7 +67,7 @@ def pool_room(workers: Sequence[Occupied]) -> Room | None:
     return Room(requests, tokens)
 
 
-def worker_room(worker: Occupied, prior_rate: float) -> Room:
+def worker_room(worker: Occupied, prior_rate: float, backlog_ms: float = BACKLOG_MS) -> Room:
     """Room at one worker; not above 0 where there is none.
 
     `prior_rate`: prefill tokens per ms, if it has measured none.
@@ -74,5 +76,5 @@ def worker_room(worker: Occupied, prior_rate: float) -> Room:
     backlog = pressure.backlog_tokens + unreported.tokens
     return Room(
         pressure.places - unreported.requests,
-        BACKLOG_MS * (pressure.tokens_per_ms or prior_rate) - backlog,
+        backlog_ms * (pressure.tokens_per_ms or prior_rate) - backlog,
     )

@@ -17,7 +17,7 @@ from radixgate.v1.peer_pb2 import Announcement
 
 from gateway.fleet.trust import Belief, Trust
 from gateway.fleet.worker import FleetWorker
-from gateway.route.cost import CostTerms, cost, prior_rate, ranked, to_compute
+from gateway.route.cost import COST, CostConfig, CostTerms, cost, prior_rate, ranked, to_compute
 from gateway.route.index import PrefixIndex
 from gateway.route.outcome import Promise, Watch
 from gateway.route.peers import Peers
@@ -77,6 +77,7 @@ class Estimate(NamedTuple):
         matched_tokens: of the prompt, held according to its reports.
         expected_tokens: held, or expected from requests on their way.
         terms: of the cost.
+        weighed_ms: the cost.
     """
 
     worker: FleetWorker
@@ -84,6 +85,7 @@ class Estimate(NamedTuple):
     matched_tokens: int
     expected_tokens: int
     terms: CostTerms
+    weighed_ms: float
 
     @property
     def believed_tokens(self) -> float:
@@ -96,21 +98,20 @@ class Estimate(NamedTuple):
         return self.terms.total_ms
 
     @property
-    def weighed_ms(self) -> float:
-        """The cost."""
-        return self.terms.weighed_ms
-
-    @property
     def free_blocks(self) -> int:
         """As last reported."""
         return self.worker.pressure.free_blocks
 
 
 class Router:
-    """Decides for the pool that it listens to. Args: `outbox` for what it reserves."""
+    """Decides for the pool that it listens to.
 
-    def __init__(self, outbox: Outbox) -> None:
+    Args: `outbox` for what it reserves; `config` of the cost.
+    """
+
+    def __init__(self, outbox: Outbox, config: CostConfig = COST) -> None:
         self._outbox = outbox
+        self._config = config
         self._held = PrefixIndex()
         self._tombstones = Tombstones(EVICTED_REMEMBERED)
         self._reservations = Reservations(RESERVATION_LIFETIME, RESERVATION_LIMIT, self._ended)
@@ -178,8 +179,17 @@ class Router:
                 block_size=worker.registration.block_size,
                 prior_rate=rate,
             )
-            estimates.append(Estimate(worker, belief, matched * stride, believed * stride, terms))
-        return ranked(estimates, lambda estimate: prompt.affinity(estimate.worker.id))
+            estimates.append(
+                Estimate(
+                    worker,
+                    belief,
+                    matched * stride,
+                    believed * stride,
+                    terms,
+                    self._config.weighed_ms(terms),
+                )
+            )
+        return ranked(estimates, lambda estimate: prompt.affinity(estimate.worker.id), self._config)
 
     def evicted(self, boundaries: Sequence[PrefixHash], from_index: int) -> int:
         """How many of `boundaries`, from the one at `from_index` on, were held and evicted lately.

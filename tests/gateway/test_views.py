@@ -6,7 +6,7 @@ from radixgate.v1.gateway_pb2 import TRUST_SUSPECT
 
 from gateway.fleet.trust import IN_SYNC, Belief, Trust
 from gateway.fleet.worker import FleetWorker
-from gateway.route.cost import CostTerms
+from gateway.route.cost import COST, CostTerms
 from gateway.route.router import Estimate, Prompt
 from gateway.serve import views
 from gateway.summary.events import Registration
@@ -20,7 +20,8 @@ IN_DOUBT = Belief(Trust.SUSPECT, "a reason", 0.25)
 def estimate(name: str, held: int, wait_ms: float, doubt: Belief | None = None) -> Estimate:
     registration = Registration(name, 1, f"{name}:1", "m", "f", 16, 64, 1000)
     worker = FleetWorker(registration, lease=5.0, heard_at=0.0, deadline=5.0, doubt=doubt)
-    return Estimate(worker, doubt or IN_SYNC, held, held, CostTerms(wait_ms, 2.0, 3.0, 4.0))
+    terms = CostTerms(wait_ms, 2.0, 3.0, 4.0)
+    return Estimate(worker, doubt or IN_SYNC, held, held, terms, COST.weighed_ms(terms))
 
 
 def test_reasons() -> None:

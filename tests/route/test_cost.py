@@ -7,9 +7,9 @@ from radixgate.v1.sync_pb2 import Load
 
 from gateway.fleet.pressure import Pressure
 from gateway.route.cost import (
+    COST,
     PRIOR_PREFILL_TOKENS_PER_MS,
-    TIE_MS,
-    TIE_RATIO,
+    CostConfig,
     CostTerms,
     cost,
     prior_rate,
@@ -116,7 +116,7 @@ def test_ranking(offers: list[Offer]) -> None:
     assert sorted(map(id, order)) == sorted(map(id, offers))
     if offers:
         lowest = min(offer.weighed_ms for offer in offers)
-        tied = [o for o in offers if o.weighed_ms <= lowest + max(TIE_MS, TIE_RATIO * lowest)]
+        tied = [o for o in offers if o.weighed_ms <= lowest + max(1.0, 0.05 * lowest)]
         best = max(offer.merit for offer in tied)
         assert order[0] is max((offer for offer in tied if offer.merit == best), key=id)
         rest = [offer.weighed_ms for offer in order[1:]]
@@ -124,8 +124,23 @@ def test_ranking(offers: list[Offer]) -> None:
 
 
 def test_computing_weighs_more_than_waiting_as_long() -> None:
-    assert CostTerms(100, 20, 0, 0).weighed_ms == 125
-    assert CostTerms(0, 120, 0, 0).weighed_ms == 150
+    assert COST.weighed_ms(CostTerms(100, 20, 0, 0)) == 125
+    assert COST.weighed_ms(CostTerms(0, 120, 0, 0)) == 150
+
+
+def test_a_term_counts_as_its_factor_says() -> None:
+    terms = CostTerms(1, 10, 100, 1000)
+    assert CostConfig(compute_weight=0).weighed_ms(terms) == terms.total_ms == 1111
+    assert CostConfig(wait=0, compute_weight=0).weighed_ms(terms) == 1110
+    assert CostConfig(interfere=0, compute_weight=0).weighed_ms(terms) == 1011
+    assert CostConfig(evict=0.5, compute_weight=0).weighed_ms(terms) == 611
+
+
+def test_what_counts_as_equal_can_be_set() -> None:
+    offers = [Offer(100, 0), Offer(104, 1), Offer(109, 2)]
+    limits = {COST: 1, CostConfig(tie_ratio=0.1): 2, CostConfig(tie_ratio=0, tie_ms=3): 0}
+    for config, best in limits.items():
+        assert ranked(offers, id, config)[0] is offers[best]
 
 
 @pytest.mark.parametrize("preferred", [0, 1])

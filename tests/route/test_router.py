@@ -10,8 +10,7 @@ from radixgate.v1.sync_pb2 import Load
 
 from gateway.fleet.trust import Belief, SyncState, Trust
 from gateway.fleet.worker import FleetWorker
-from gateway.route import cost
-from gateway.route.cost import COMPUTE_WEIGHT
+from gateway.route.cost import COST, CostConfig
 from gateway.route.outcome import Promise
 from gateway.route.reservations import Reservation
 from gateway.route.router import Estimate, Prompt, Router
@@ -158,11 +157,9 @@ def test_a_sibling_follows_before_the_first_report_and_a_stranger_does_not(route
     assert names(router.estimate(stranger, [A, busier], 1.2)) == ["b", "a"]
 
 
-@pytest.mark.parametrize(("weight", "spread"), [(0.0, 6), (COMPUTE_WEIGHT, 1)])
-def test_a_burst_of_siblings_stays_together_on_an_idle_fleet(
-    router: Router, monkeypatch: pytest.MonkeyPatch, weight: float, spread: int
-) -> None:
-    monkeypatch.setattr(cost, "COMPUTE_WEIGHT", weight)
+@pytest.mark.parametrize(("weight", "spread"), [(0.0, 6), (COST.compute_weight, 1)])
+def test_a_burst_of_siblings_stays_together_on_an_idle_fleet(weight: float, spread: int) -> None:
+    router = Router(Outbox("here"), CostConfig(compute_weight=weight))
     fleet = [make_worker(name) for name in "abcdefgh"]
     chosen = set()
     for own in range(5000, 5000 + 64 * 20, 20):

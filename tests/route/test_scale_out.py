@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.fleet.trust import SyncState
 from gateway.fleet.worker import FleetWorker
-from gateway.route.cost import COMPUTE_WEIGHT, TIE_MS, TIE_RATIO
+from gateway.route.cost import COST
 from gateway.route.router import Prompt, Router
 from gateway.summary.outbox import Outbox
 from tests.route.test_router import make_prompt, make_worker
@@ -76,10 +76,10 @@ def test_it_gets_half_of_the_misses_when_both_are_idle(router: Router) -> None:
 
 @given(backlog=st.integers(0, 3 * PREFIX))
 def test_it_gets_the_hot_prefix_exactly_when_waiting_costs_more(backlog: int) -> None:
-    weighed = 1 + COMPUTE_WEIGHT
+    weighed = 1 + COST.compute_weight
     waiting = (backlog + weighed * OWN) / RATE
     recomputing = weighed * (PREFIX + OWN) / RATE
-    spills = waiting > recomputing + max(TIE_MS, TIE_RATIO * recomputing)
+    spills = waiting > COST.tie_limit_ms(recomputing)
     chosen = send(holding(), sibling(), warm(backlog), cold())
     assert chosen == ("cold" if spills else "warm")
 
@@ -109,7 +109,9 @@ def test_once_it_pays_both_take_their_share_and_nobody_waits_longer_for_it(
         delays.append(best.total_ms)
     assert chosen[0] == "cold"
     alone = [(behind + OWN * at) / RATE for at in range(1, 201)]
-    assert all(delay <= waits * (1 + TIE_RATIO) for delay, waits in zip(delays, alone, strict=True))
+    assert all(
+        delay <= waits * (1 + COST.tie_ratio) for delay, waits in zip(delays, alone, strict=True)
+    )
     # The prefix was computed once, and what is left of the lead is shared out.
     assert delays[0] == (PREFIX + OWN) / RATE
     lead = (behind - PREFIX) // OWN
