@@ -1,4 +1,4 @@
-"""Requests wait here for their turn at the workers, in the order of `gateway.route.admission`.
+"""Requests wait here for their turn at the workers, as `gateway.route.turns` decides.
 
 A place that becomes free is given out at once: when a request ends, when a worker reports, and
 every `TICK_SECONDS` for what only time brings. Whoever is cancelled leaves nothing behind.
@@ -14,18 +14,17 @@ from typing import Final, NamedTuple
 from grpc import StatusCode
 from radixgate.refused import RefusedError
 
-from gateway.route.admission import AdmissionQueue, Reason, Shed
+from gateway.route.admission import Moved, Reason, Shed
 from gateway.route.room import Room
 from gateway.route.router import Estimate
 from gateway.route.ticket import Ticket
+from gateway.route.turns import TICK_SECONDS, Turns
 from gateway.route.weights import Weights
 from gateway.scale.demand import Waiting
 from gateway.scale.tally import Tally
 from gateway.serve.metrics import NO_WORKER, Metrics
 from gateway.serve.prepare import Prepared
 from gateway.summary.events import Departed, Event, Loaded, Registered
-
-TICK_SECONDS: Final = 0.1
 
 ANSWER_SECONDS: Final = 0.1
 """So long before its deadline a request that waits is told that its turn did not come."""
@@ -96,18 +95,13 @@ class Queue:
         self._metrics = metrics
         self._tally = tally
         self._clock = clock
-        self._policy = AdmissionQueue(config.limit, config.weights.of)
+        self._turns = Turns(config.limit, config.weights.of, lambda: pool.room(model))
         self._answers: dict[Ticket, asyncio.Future[Shed | None]] = {}
-        # They have their turn, but it is still unknown to the router, which does not count them.
-        self._entering: set[Ticket] = set()
-        # Room seen a short time ago, less what it was given to: looking at all workers takes long.
-        self._spare: Room | None = None
-        self._spare_until = -math.inf
         self._tick: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """How many wait."""
-        return len(self._policy)
+        return len(self._turns)
 
     def waiting(self) -> Waiting:
         """Who waits now."""
@@ -116,7 +110,7 @@ class Queue:
 
     def drain_seconds(self) -> float:
         """How long until all that wait have had their turn; 0 until that is measured."""
-        return self._policy.wait_seconds(self._clock())
+        return self._turns.drain_seconds(self._clock())
 
     @asynccontextmanager
     async def turn(self, prepared: Prepared, times: Times) -> AsyncIterator[None]:
@@ -125,7 +119,7 @@ class Queue:
         began = self._clock()
         try:
             yield
-            self._policy.served(self._clock() - began)
+            self._turns.served(self._clock() - began)
         finally:
             self.move()
 
@@ -136,7 +130,7 @@ class Queue:
             RefusedError: RESOURCE_EXHAUSTED, too many wait, or it would be late; UNAVAILABLE, there
                 is no worker; FAILED_PRECONDITION, no worker could ever take it.
         """
-        if len(self) or not self._fits(prepared.prompt.tokens):
+        if not self._turns.takes(prepared.prompt.tokens, self._clock()):
             await self._wait(prepared, times)
         waited = self._clock() - times.arrived
         self._tally.entered(prepared.prompt, waited)
@@ -147,7 +141,7 @@ class Queue:
     def left(self, seconds: float | None) -> None:
         """A request that had its turn has ended elsewhere; well if after so many `seconds`."""
         if seconds is not None:
-            self._policy.served(seconds)
+            self._turns.served(seconds)
         self.move()
 
     def move(self) -> None:
@@ -155,16 +149,7 @@ class Queue:
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None
-        if not len(self):
-            return
-        entered, shed = self._policy.move(self._clock(), self._room())
-        for each in shed:
-            self._answer(each.ticket, each)
-        for ticket in entered:
-            self._entering.add(ticket)
-            self._answer(ticket, None)
-        if len(self):
-            self._tick = asyncio.get_running_loop().call_later(TICK_SECONDS, self.move)
+        self._tell(self._turns.move(self._clock()))
 
     def observe(self, event: Event) -> None:
         """Take one event of the pool, after fleet and router have."""
@@ -172,46 +157,32 @@ class Queue:
             case Loaded(load=load) if not load.draining:
                 self.move()
             case Loaded() | Registered() | Departed():
-                self._spare = None
+                self._turns.changed()
                 self.move()
-
-    def _room(self) -> Room | None:
-        room = self._pool.room(self._model)
-        if room is not None:
-            for ticket in self._entering:
-                room = room.after(ticket.tokens)
-        return room
-
-    def _fits(self, tokens: int) -> bool:
-        """Whether there is room for a request while nobody waits, and take it."""
-        now = self._clock()
-        if now >= self._spare_until or self._spare is None or not self._spare.takes():
-            self._spare, self._spare_until = self._room(), now + TICK_SECONDS
-        if self._spare is None or not self._spare.takes():
-            return False
-        self._spare = self._spare.after(tokens)
-        return True
 
     async def _wait(self, prepared: Prepared, times: Times) -> None:
         ticket = self._ticket(prepared, times)
-        staffed = self._policy.staffed if len(self) else self._spare is not None
         answer = asyncio.get_running_loop().create_future()
         self._answers[ticket] = answer
         try:
-            shed = self._policy.offer(ticket, self._clock(), staffed=staffed)
-            if shed is not None:
-                self._answer(shed.ticket, shed)
-            if len(self) == 1 or ticket.priority > 0:
-                self.move()
+            self._tell(self._turns.offer(ticket, self._clock()))
             if shed := await answer:
                 raise self._refusal(prepared, times, shed)
         except asyncio.CancelledError:
             self._answers.pop(ticket, None)
-            self._policy.withdraw(ticket)
-            self._entering.discard(ticket)
+            self._turns.withdraw(ticket)
             self.move()
             raise
-        self._entering.discard(ticket)
+        self._turns.entered(ticket)
+
+    def _tell(self, moved: Moved) -> None:
+        """Tell those that wait what became of them, and see to it that the others move again."""
+        for each in moved.shed:
+            self._answer(each.ticket, each)
+        for ticket in moved.entered:
+            self._answer(ticket, None)
+        if len(self) and self._tick is None:
+            self._tick = asyncio.get_running_loop().call_later(TICK_SECONDS, self.move)
 
     def _answer(self, ticket: Ticket, shed: Shed | None) -> None:
         answer = self._answers.pop(ticket)
@@ -239,7 +210,7 @@ class Queue:
         seconds = self._clock() - times.arrived
         self._tally.refused(seconds)
         waited = f"it waited {seconds:.1f} s, and {len(self)} others wait"
-        nowhere = None if self._policy.staffed else self._nowhere(prepared)
+        nowhere = None if self._turns.staffed else self._nowhere(prepared)
         self._metrics.shed.labels(self._model, NO_WORKER if nowhere else shed.reason.value).inc()
         if nowhere:
             return RefusedError(nowhere.code, f"{nowhere.message}; {waited}")

@@ -8,13 +8,13 @@ from grpc import StatusCode
 from radixgate.refused import RefusedError
 from radixgate.v1.worker_pb2 import ModelCard
 
+from gateway.route.turns import TICK_SECONDS
 from gateway.scale.demand import Waiting
 from gateway.scale.tally import Tally
 from gateway.serve.metrics import NO_WORKER, Metrics
 from gateway.serve.models import Models
 from gateway.serve.queue import (
     ANSWER_SECONDS,
-    TICK_SECONDS,
     Pool,
     Queue,
     QueueConfig,

@@ -134,9 +134,9 @@ def test_good_ends_tell_how_long_requests_take() -> None:
     scene.now = 8.0
     failed = FinishRequest(reservation=routed[0].reservation, status=14)
     assert scene.lookaside.finish(failed).outcome == FINISH_OUTCOME_COUNTED
-    assert scene.queue._policy.service.seconds == 0
+    assert scene.queue._turns._queue.service.seconds == 0
     scene.finish(routed[1], 0)
-    assert scene.queue._policy.service.seconds == 8.0
+    assert scene.queue._turns._queue.service.seconds == 8.0
 
 
 def test_who_is_silent_for_too_long_is_forgotten_and_counted() -> None:

@@ -18,12 +18,13 @@ from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.route.room import Room
 from gateway.route.router import Estimate, Prompt
+from gateway.route.turns import TICK_SECONDS
 from gateway.route.weights import parse_weights
 from gateway.scale.tally import Tally
 from gateway.serve.metrics import Metrics
 from gateway.serve.models import Models
 from gateway.serve.prepare import Prepared
-from gateway.serve.queue import TICK_SECONDS, Pool, QueueConfig
+from gateway.serve.queue import Pool, QueueConfig
 from gateway.serve.queues import Queues
 from gateway.summary.events import Departed, Detached, Event, Loaded
 from tests.gateway.doubles import make_card
@@ -104,7 +105,7 @@ class Scene:
 
     def is_clean(self) -> bool:
         queue = self.queue
-        return not (len(queue) or queue._answers or queue._entering or queue._tick)
+        return not (len(queue) or queue._answers or queue._turns._entering or queue._tick)
 
 
 def make(name: str, tokens: int = 100, priority: int = 0) -> Prepared:
@@ -399,7 +400,7 @@ async def test_a_failure_inside_a_turn_says_nothing_of_how_long_turns_take() -> 
 
     with pytest.raises(ZeroDivisionError):
         await fail()
-    assert scene.queue._policy.service.seconds == 0
+    assert scene.queue._turns._queue.service.seconds == 0
 
 
 async def test_without_workers_a_request_waits_for_one_to_its_deadline() -> None:
