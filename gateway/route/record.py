@@ -120,6 +120,11 @@ class Records:
     def __init__(self) -> None:
         self._records: dict[Life, _Record] = {}
 
+    @property
+    def doubting(self) -> bool:
+        """Whether there is a doubt."""
+        return any(record.doubted for record in self._records.values())
+
     def book(self, outcome: Outcome, now: float) -> None:
         """A request whose promise counts has begun."""
         promise = outcome.promise

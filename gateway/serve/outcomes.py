@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from redis.exceptions import RedisError
 
 from gateway.fleet.fleet import Fleet
+from gateway.fleet.trust import Belief
 from gateway.fleet.worker import Life
+from gateway.route.bookings import Bookings
 from gateway.route.outcome import Fate, Outcome, Promise
-from gateway.route.record import GRACE, Records
+from gateway.route.record import Records
 from gateway.route.router import Router
 from gateway.scale.tally import Tally
 from gateway.serve.metrics import Metrics
@@ -46,24 +48,14 @@ class Outcomes:
         self._tally_of = tally_of
         self._clock = clock
         self._tokens: defaultdict[Life, Counter[Fate]] = defaultdict(Counter)
-        # What may still be explained, and when it is settled.
-        self._open: deque[tuple[float, Outcome]] = deque()
+        self._bookings = Bookings(records, doubt=self._believe, settled=self._settled)
 
     def book(self, promise: Promise, cached_tokens: int) -> None:
         """The chosen worker began, or has served, a request: so much of its prompt was cached.
 
         Once for each request, and before its reservation is released.
         """
-        now = self._clock()
-        promise.booked = True
-        outcome = Outcome(promise, min(cached_tokens, promise.prompt_tokens))
-        if promise.counts:
-            self._records.book(outcome, now)
-            self._tell(promise.life)
-        if outcome.missing:
-            self._open.append((now + GRACE, outcome))
-        else:
-            self._settle(outcome)
+        self._bookings.book(promise, cached_tokens, self._clock())
 
     def tokens(self, life: Life) -> Mapping[Fate, int]:
         """Prompt tokens of the requests that `life` began, by what became of them."""
@@ -76,9 +68,7 @@ class Outcomes:
     def observe(self, model: str, event: Event) -> None:
         """Take one event of the pool of `model`, after the fleet has."""
         if isinstance(event, Replaced):
-            life = Life(model, event.worker, event.epoch)
-            self._records.replaced(life, self._clock())
-            self._tell(life)
+            self._bookings.replaced(Life(model, event.worker, event.epoch), self._clock())
 
     async def run(self, pools: Pools) -> None:
         """Have snapshots asked for, and let doubts end, until cancelled."""
@@ -88,24 +78,19 @@ class Outcomes:
 
     async def step(self, pools: Pools) -> None:
         """Do what is due now."""
-        now = self._clock()
-        while self._open and self._open[0][0] <= now:
-            self._settle(self._open.popleft()[1])
         lives = {worker.life for worker in self._fleet}
-        self._records.keep(lives)
+        asks = self._bookings.step(lives, self._clock())
         for life in self._tokens.keys() - lives:
             del self._tokens[life]
-        for life, why in self._records.due(now):
+        for life, why in asks:
             self._metrics.doubts.labels(life.model).inc()
             logger.warning("worker %s of %s is doubted: %s", life.worker, life.model, why)
             try:
                 await pools.get(life.model).doubt(life.worker, life.epoch, why)
             except RedisError as error:
                 logger.info("worker %s: no snapshot is asked for now: %s", life.worker, error)
-        for life in lives:
-            self._tell(life)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _settled(self, outcome: Outcome) -> None:
         """Count it: nothing that comes now can change it."""
         life = outcome.promise.life
         self._router_of(life.model).settled(outcome.promise)
@@ -113,8 +98,7 @@ class Outcomes:
         self._tally_of(life.model).settled(outcome)
         self._tokens[life].update(outcome.fates())
 
-    def _tell(self, life: Life) -> None:
-        belief = self._records.doubt(life)
+    def _believe(self, life: Life, belief: Belief | None) -> None:
         before = self._fleet.get(life.model, life.worker)
         self._fleet.doubt(life, belief)
         if belief is None and before is not None and before.life == life and before.doubt:
