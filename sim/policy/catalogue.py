@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
+from gateway.route.cost import CostConfig
 from sim.policy.base import Policy, Site
+from sim.policy.cost import Cost
 from sim.policy.dynamo import Dynamo
 from sim.policy.least_loaded import LeastLoaded
 from sim.policy.llmd import LlmdScorers
@@ -28,6 +30,19 @@ class Entry(NamedTuple):
 
 
 CATALOGUE: Final[dict[str, Entry]] = {
+    "cost": Entry(Cost, "Radixgate: least expected delay, with reservations and turns"),
+    "cost-evict": Entry(
+        partial(Cost, config=CostConfig(evict=0)), "cost without what must be evicted"
+    ),
+    "cost-interfere": Entry(
+        partial(Cost, config=CostConfig(interfere=0)), "cost without what a prefill delays"
+    ),
+    "cost-load": Entry(
+        partial(Cost, config=CostConfig(wait=0)), "cost without backlogs and taken slots"
+    ),
+    "cost-reservations": Entry(
+        partial(Cost, reserves=False), "cost without what is on its way to workers"
+    ),
     "round_robin": Entry(RoundRobin, "one worker after the other"),
     "random": Entry(Uniform, "any worker"),
     "least_loaded": Entry(LeastLoaded, "fewest requests in flight"),
