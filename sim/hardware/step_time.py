@@ -103,4 +103,8 @@ class StepTime:
         # NOTE: the root is inexact by some parts in 10^16, a step more or less.
         while self.of_generations(generations, context_tokens, fewest) < seconds:
             fewest += 1
+        while (
+            fewest > 1 and self.of_generations(generations, context_tokens, fewest - 1) >= seconds
+        ):
+            fewest -= 1
         return fewest
