@@ -36,7 +36,11 @@ _LENGTHS: Final = 2  # from one length to the next
 _CROWDS: Final = 4  # from one number of answers at once to the next
 _REPEATS: Final = 3
 _MOST_AT_ONCE: Final = 32
-_OUTPUT_TOKENS: Final = 24
+
+# Tokens of an answer: as many as take that long, within bounds.
+_ANSWER_SECONDS: Final = 0.25
+_LEAST_OUTPUT: Final = 24
+_MOST_OUTPUT: Final = 128
 
 # For the prompts of one length; longer ones are left out once a single one takes that long.
 _SECONDS: Final = 4.0
@@ -141,41 +145,50 @@ async def _measure(
     if longest < _LENGTHS * length:
         raise CalibrationError(
             f"prompts may have {longest} tokens here, by context and KV memory; calibrating needs "
-            f"{_LENGTHS * length}; give the worker more of it (--kv-memory)"
+            f"{_LENGTHS * length}; give it more KV (--kv-memory)"
         )
+    _, seconds = await subject.compute(length)
+    output_tokens = min(_MOST_OUTPUT, max(_LEAST_OUTPUT, int(_ANSWER_SECONDS / seconds)))
     while True:
         first, seconds = await subject.compute(length)
         fitting = min(_MOST_AT_ONCE, limits.max_running, subject.at_once(length))
         count = min(fitting, max(_REPEATS, int(_SECONDS / seconds)))
         computed = [(first, seconds)] + [await subject.compute(length) for _ in range(1, count)]
-        measured.append(_of_prompts(length, limits.token_budget, [each[1] for each in computed]))
-        tell(f"prompts of {length} tokens: {measured[-1].seconds * 1000:.1f} ms")
+        steps = -(-length // limits.token_budget)
+        alone = median(each for _, each in computed)
+        measured.append(Measured(StepWork(length, length * length / 2, 0, 0), steps, alone))
+        tell(f"prompts of {length} tokens: {alone * 1000:.1f} ms")
         for crowd in _crowds(count):
             prompts = [prompt for prompt, _ in computed[:crowd]]
-            measured.append(_of_answers(length, crowd, await _steps_of(subject, prompts)))
-            tell(f"{crowd} answers after {length} tokens: {measured[-1].seconds * 1000:.1f} ms")
+            step = await _step_seconds(subject, prompts, output_tokens)
+            context = crowd * (length + output_tokens // 2)
+            measured.append(Measured(StepWork(0, 0.0, crowd, context), 1, step))
+            tell(f"{crowd} answers after {length} tokens: {step * 1000:.1f} ms a token")
         if seconds > _SECONDS or length == longest:
             return measured
         length = min(length * _LENGTHS, longest)
 
 
-def _of_prompts(length: int, token_budget: int, seconds: Sequence[float]) -> Measured:
-    steps = -(-length // token_budget)
-    return Measured(StepWork(length, length * length / 2, 0, 0), steps, median(seconds))
+async def _step_seconds(subject: "_Subject", prompts: Sequence[bytes], output_tokens: int) -> float:
+    """Of a step that goes on with answers to these `prompts`.
 
-
-def _of_answers(length: int, crowd: int, seconds: Sequence[float]) -> Measured:
-    """One step of a crowd, in the middle of its answers."""
-    contexts = crowd * (length + _OUTPUT_TOKENS // 2)
-    return Measured(StepWork(0, 0.0, crowd, contexts), 1, median(seconds))
-
-
-async def _steps_of(subject: "_Subject", prompts: Sequence[bytes]) -> list[float]:
-    """Seconds of a step, several times if steps are short."""
-    seconds: list[float] = []
-    while len(seconds) < _REPEATS and sum(seconds) * _OUTPUT_TOKENS < _CROWD_SECONDS:
-        seconds.append(await subject.step_seconds(prompts))
-    return seconds
+    Raises:
+        CalibrationError: they never ran at the same time.
+    """
+    found: list[float] = []
+    spent = 0.0
+    for _ in range(_REPEATS):
+        began = time.monotonic()
+        found += await subject.step_seconds(prompts, output_tokens)
+        spent += time.monotonic() - began
+        if found and spent > _CROWD_SECONDS:
+            break
+    if not found:
+        raise CalibrationError(
+            f"{len(prompts)} answers to cached prompts did not run at the same time; has the "
+            "worker other work, or less room for sequences than was said (max running)?"
+        )
+    return median(found)
 
 
 def _crowds(most: int) -> Iterator[int]:
@@ -204,11 +217,11 @@ class _Subject:
     @property
     def longest_prompt(self) -> int:
         """Tokens that leave room for an answer, in half of the KV memory."""
-        return min(self.card.max_context, self._half_of_kv) - _OUTPUT_TOKENS
+        return max(0, min(self.card.max_context, self._half_of_kv) - _MOST_OUTPUT)
 
     def at_once(self, length: int) -> int:
         """Prompts of `length` that have room there, with their answers."""
-        return self._half_of_kv // (length + _OUTPUT_TOKENS)
+        return self._half_of_kv // (length + _MOST_OUTPUT)
 
     @property
     def _half_of_kv(self) -> int:
@@ -220,26 +233,20 @@ class _Subject:
         _, finished = await self._generate(prompt, 1)
         return prompt, finished.ttft_seconds - finished.queue_seconds
 
-    async def step_seconds(self, prompts: Sequence[bytes]) -> float:
+    async def step_seconds(self, prompts: Sequence[bytes], output_tokens: int) -> list[float]:
         """From token to token, on average while all of the cached `prompts` are answered.
 
-        Raises:
-            CalibrationError: they never were at the same time.
+        One number, or none when they were not answered at the same time.
         """
-        answers = await asyncio.gather(*(self._generate(each, _OUTPUT_TOKENS) for each in prompts))
+        answers = await asyncio.gather(*(self._generate(each, output_tokens) for each in prompts))
         streams = [arrivals for arrivals, _ in answers]
         begin = max(arrivals[0].at for arrivals in streams)
         end = min(arrivals[-1].at for arrivals in streams)
         # NOTE: messages, since tokens that came while this side was slow share one.
         spans = [[each for each in arrivals if begin <= each.at <= end] for arrivals in streams]
         spans = [span for span in spans if len(span) > 1]
-        if not spans:
-            raise CalibrationError(
-                f"{len(prompts)} answers to cached prompts did not run at the same time; has the "
-                "worker other work, or less room for sequences than was said (max running)?"
-            )
         seconds = sum(span[-1].at - span[0].at for span in spans)
-        return seconds / sum(span[-1].tokens - span[0].tokens for span in spans)
+        return [seconds / sum(span[-1].tokens - span[0].tokens for span in spans)] if spans else []
 
     async def _generate(self, prompt: bytes, output_tokens: int) -> tuple[list[_Arrival], Finished]:
         request = GenerateRequest(

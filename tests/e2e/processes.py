@@ -158,10 +158,10 @@ class Fleet:
         self, name: str, model: Path, gateways: Sequence[int], *options: str, log: str = ""
     ) -> Process:
         """A worker on the CPU, reporting to those gateways' ports; `log` where ids are equal."""
-        addresses = ",".join(f"127.0.0.1:{port}" for port in gateways)
-        command = _radixgate("worker", "--model", str(model), "--gateway", addresses)
-        command += ["--worker-id", name, "--port", str(free_port())]
-        command += ["--device", "cpu", "--threads", "1", *options]
+        command = _radixgate("worker", "--model", str(model), "--worker-id", name)
+        command += ["--device", "cpu", "--threads", "1", "--port", str(free_port()), *options]
+        if gateways:
+            command += ["--gateway", ",".join(f"127.0.0.1:{port}" for port in gateways)]
         return self._add(log or f"worker-{name}", command, "worker ready on ")
 
     def stop(self) -> None:
