@@ -1,0 +1,1 @@
+"""Summaries and runs for people and programs: tables, JSON, pages with plots."""
