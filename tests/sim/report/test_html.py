@@ -54,10 +54,12 @@ def comparison(names: list[str], trace: str = "chats", **values: object) -> str:
 
 def sweep(**values: object) -> str:
     runs = [
-        synthetic_run(settings={"workers": str(count), "kv_format": HOSTILE}, gpus=count, **values)
+        synthetic_run(settings={"workers": str(count), "kv_format": name}, gpus=count, **values)
         for count in (2, 4)
+        for name in (HOSTILE, "none")
     ]
-    return sweep_report([summarize(run, SLO) for run in runs], SLO)
+    easy = Slo(ttft_seconds=60, itl_seconds=1)
+    return sweep_report([summarize(run, easy) for run in runs], easy)
 
 
 DOCUMENTS = {
@@ -95,6 +97,9 @@ def test_names_stay_names(name: str) -> None:
     assert page.tags["script"] == 1
     assert HOSTILE not in document
     assert HOSTILE in page.text
+    for plot in re.findall(r"<svg.*?</svg>", document, re.DOTALL):
+        texts = [each.text or "" for each in ElementTree.fromstring(plot).iter()]
+        assert HOSTILE in texts
 
 
 def test_plots_are_well_formed_and_speak(document: str) -> None:
