@@ -48,9 +48,12 @@ class FixedWorker:
         self._seconds = seconds
         policy = MemoryPolicy(eviction=POLICIES[setup.eviction])
         self._manager = KVManager(setup.num_blocks, setup.block_size, stride, events, policy)
-        self._rates = Rates()
         self._waiting: deque[tuple[Visit, Tokens]] = deque()
         self._running = 0
+        self._rates = Rates()
+        # What was computed since when, and is not in the rates yet.
+        self._computed = 0
+        self._since = 0.0
 
     def submit(self, visit: Visit) -> None:
         """Take a request, whose prompt fits the KV memory."""
@@ -93,6 +96,8 @@ class FixedWorker:
             if kv is None:
                 return
             self._waiting.popleft()
+            if not self._running:
+                self._since = self._loop.now
             self._running += 1
             self.steps += 1
             self.busy_seconds += self._seconds
@@ -101,10 +106,18 @@ class FixedWorker:
             self._loop.call_at(ends, partial(self._end, visit, tokens, kv))
 
     def _end(self, visit: Visit, tokens: Tokens, kv: SequenceKV) -> None:
-        self._rates.step(len(tokens) - kv.cached, 0, self._seconds)
+        self._measure(len(tokens) - kv.cached)
         self._manager.commit(kv, tokens, len(tokens))
         self._manager.close(kv)
         self._running -= 1
         self._listener.first_token(visit)
         self._listener.ended(visit)
         self._admit()
+
+    def _measure(self, computed: int) -> None:
+        """So many tokens are computed: of all requests together, since they share the time."""
+        self._computed += computed
+        seconds = self._loop.now - self._since
+        if seconds > 0:
+            self._rates.step(self._computed, 0, seconds)
+            self._computed, self._since = 0, self._loop.now
