@@ -1,18 +1,43 @@
 """Dynamo's cost against one that is counted anew from all that runs."""
 
+from typing import NamedTuple
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.policy.dynamo import Dynamo
 from tests.sim.policy.site import STRIDE, Client, FakeSite, change, prompt_of
 
-TEXTS = st.text("ab", max_size=4)
+
+class Send(NamedTuple):
+    text: str
+    extra: int
+
+
+class FirstToken(NamedTuple):
+    """Of the one that has run this much shorter than the oldest, or of the newest."""
+
+    of: int
+
+
+class End(NamedTuple):
+    """Of that one."""
+
+    of: int
+
+
+class Store(NamedTuple):
+    text: str
+    worker: int
+
+
+TEXTS = st.text("ab", min_size=1, max_size=4)
 EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("send"), TEXTS, st.integers(0, STRIDE - 1)),
-        st.tuples(st.just("first token"), st.integers(0, 30), st.none()),
-        st.tuples(st.just("end"), st.integers(0, 30), st.none()),
-        st.tuples(st.just("store"), TEXTS, st.integers(0, 2)),
+        st.builds(Send, TEXTS, st.integers(0, STRIDE - 1)),
+        st.builds(FirstToken, st.integers(0, 5)),
+        st.builds(End, st.integers(0, 5)),
+        st.builds(Store, TEXTS, st.integers(0, 2)),
     ),
     max_size=40,
 )
@@ -37,39 +62,42 @@ class Model:
         decode = len(used) * STRIDE + sum(tail for *_, tail, _ in here) + extra
         return (prefill + decode) / 2
 
+    def numbered(self, of: int) -> int:
+        return list(self.running)[: of + 1][-1]
+
     def cached(self, worker: str, text: str) -> int:
         return len(prefixes_of(text) & self.held[worker]) * STRIDE
 
 
 @settings(max_examples=200)
 @given(events=EVENTS)
-def test_the_lowest_cost_wins(events: list[tuple[str, str | int, int | None]]) -> None:
+def test_the_lowest_cost_wins(events: list[Send | FirstToken | End | Store]) -> None:
     site = FakeSite(3)
     policy = Dynamo(site)
     client = Client(policy, site)
     model = Model([place.id for place in site.places])
-    for what, subject, number in events:
-        if what == "send" and isinstance(subject, str):
-            extra = number or (0 if subject else 1)
-            choice = client.send(subject, extra)
-            costs = {worker: model.cost(worker, subject, extra) for worker in model.held}
-            assert costs[choice.worker] == min(costs.values())
-            assert choice.expected_tokens == model.cached(choice.worker, subject)
-            new = len(subject) * STRIDE + extra - choice.expected_tokens
-            model.running[len(client.jobs) - 1] = (choice.worker, subject, extra, new)
-        elif what == "first token" and subject in model.running:
-            worker, text, extra, _ = model.running[subject]
-            client.first_token(subject)
-            model.running[subject] = (worker, text, extra, 0)
-        elif what == "end" and subject in model.running:
-            policy.ended(client.jobs[subject], client.worker(subject))
-            del model.running[subject]
-        elif what == "store" and isinstance(subject, str):
-            worker = f"w{number}"
-            missing = sorted(prefixes_of(subject) - model.held[worker], key=len)
-            model.held[worker] |= prefixes_of(subject)
-            hashes = [prompt_of(prefix).boundaries[-1] for prefix in missing]
-            policy.changed(worker, change(stored=hashes))
+    for event in events:
+        match event:
+            case Send(text, extra):
+                costs = {worker: model.cost(worker, text, extra) for worker in model.held}
+                worker, expected = client.send(text, extra)
+                assert costs[worker] == min(costs.values())
+                assert expected == model.cached(worker, text)
+                new = len(text) * STRIDE + extra - expected
+                model.running[len(client.jobs) - 1] = (worker, text, extra, new)
+            case Store(text, index):
+                missing = sorted(prefixes_of(text) - model.held[f"w{index}"], key=len)
+                model.held[f"w{index}"].update(missing)
+                hashes = [prompt_of(prefix).boundaries[-1] for prefix in missing]
+                policy.changed(f"w{index}", change(stored=hashes))
+            case FirstToken(of) if model.running:
+                number = model.numbered(of)
+                client.first_token(number)
+                model.running[number] = (*model.running[number][:3], 0)
+            case End(of) if model.running:
+                number = model.numbered(of)
+                policy.ended(client.jobs[number], client.worker(number))
+                del model.running[number]
 
 
 def test_a_hot_prefix_spills_once_its_worker_costs_more() -> None:

@@ -24,7 +24,7 @@ def test_a_prefix_is_worth_more_than_a_queue() -> None:
     policy, client = started(2)
     home = client.send("abc").worker
     policy.loaded(home, load(waiting=5))
-    assert client.send("abc") == (home, 3 * STRIDE)
+    assert [client.send("abc") for _ in range(9)] == [(home, 3 * STRIDE)] * 9
 
 
 def test_less_than_two_thirds_of_a_prefix_is_worth_less_than_the_longest_queue() -> None:
