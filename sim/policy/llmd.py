@@ -1,9 +1,9 @@
 """llm-d's scorer mix, on the Gateway API Inference Extension: queue 2, KV utilisation 2, prefix 3.
 
 Source: github.com/kubernetes-sigs/gateway-api-inference-extension (pkg/epp/scheduling/framework/
-plugins: scorer/queue.go, scorer/kvcache_utilization.go, multi/prefix, picker/max_score_picker.go)
-and the weights of llm-d's baseline guide. Scores are in [0, 1], the highest weighted sum wins, and
-of equal ones one is drawn.
+plugins: scorer/queue.go, scorer/kvcache_utilization.go, multi/prefix, picker/max_score_picker.go),
+and llm-d's guide "optimized-baseline" for the weights. Scores are in [0, 1], the highest weighted
+sum wins, and of equal ones one is drawn.
 
     queue    how much shorter than the longest its waiting queue is, between longest and shortest
     KV       share of its KV memory that no running request uses

@@ -1,24 +1,25 @@
 """Preble's E2: exploit what is cached, or explore by load.
 
 Source: Srivatsa et al., "Preble: Efficient Distributed Prompt Scheduling for LLM Serving",
-arXiv:2407.00023, section 3.2, and github.com/WukLab/preble (multi_node/
-global_scheduler_with_time.py) for the window, 3 minutes, and the load ratio, 15, from which work is
-moved, after the first 50 requests.
+arXiv:2407.00023, and github.com/WukLab/preble (multi_node/global_scheduler_with_time.py) for the
+window, 3 minutes, and the ratio of loads, 15, above which work is moved, after 50 requests.
 
 A request of which more is cached somewhere than is not goes where most of it is; of several such
 workers, to the one with the least load. Any other goes where load and its own prefill together are
-least. Load is the time for what was sent within the window: tokens to prefill at the worker's rate,
-and the mean time of an answer after its first token. When the chosen worker's load is more than the
-ratio times the least, the least loaded one takes the request.
+least. Load is the time for what was sent within the window: tokens to prefill, at the mean of the
+workers' rates, and the mean time of an answer after its first token. When the chosen worker's load
+is more than the ratio times the least, the least loaded one takes the request.
 
 What is cached is what was sent, less what the worker says that it evicted.
 
-Different here: the cost of what must be evicted is left out, as it is in the published code unless
-asked for; so are hot prefixes copied to more workers when their queueing time doubles. Times of
-decoding are those that requests took, not of a profile.
+Different here: the cost of what must be evicted is left out, as in the published code unless it is
+asked for; so are the copies of prefixes whose queueing time has doubled. The published code does
+not call what moves work; here that is one request at a time, not a subtree. Rates and times of
+answers are measured, not of a profile.
 """
 
 from collections import deque
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from radixgate.v1.sync_pb2 import Load
@@ -46,7 +47,8 @@ class Preble(Policy):
         super().__init__(site)
         workers = [place.id for place in site.places]
         self._history = PromptHistory(workers)
-        self._rates = dict.fromkeys(workers, 1000 * PRIOR_PREFILL_TOKENS_PER_MS)
+        self._rates: dict[str, float] = {}
+        self._rate = 1000 * PRIOR_PREFILL_TOKENS_PER_MS
         self._window: deque[_Sent] = deque()
         self._window_tokens = dict.fromkeys(workers, 0)
         self._window_requests = dict.fromkeys(workers, 0)
@@ -63,7 +65,7 @@ class Preble(Policy):
         matched = {
             worker: count * stride for worker, count in self._history.matches(boundaries).items()
         }
-        loads = {worker: self._load(worker) for worker in self._rates}
+        loads = {worker: self._load(worker) for worker in self._window_tokens}
         most = max(matched.values(), default=0)
         if most > tokens - most:
             holders = [worker for worker, held in matched.items() if held == most]
@@ -71,7 +73,7 @@ class Preble(Policy):
         else:
             chosen = min(
                 loads,
-                key=lambda each: loads[each] + (tokens - matched.get(each, 0)) / self._rates[each],
+                key=lambda each: loads[each] + (tokens - matched.get(each, 0)) / self._rate,
             )
         least = min(loads, key=loads.__getitem__)
         if self._requests >= REBALANCED_FROM and loads[chosen] > HIGH_LOAD_RATIO * loads[least]:
@@ -99,10 +101,11 @@ class Preble(Policy):
         """The prefill rate, once it is measured."""
         if load.prefill_tokens_per_second:
             self._rates[worker] = load.prefill_tokens_per_second
+            self._rate = fmean(self._rates.values())
 
     def _load(self, worker: str) -> float:
         answer_seconds = self._answer_seconds / self._answers if self._answers else 0.0
-        prefill_seconds = self._window_tokens[worker] / self._rates[worker]
+        prefill_seconds = self._window_tokens[worker] / self._rate
         return prefill_seconds + self._window_requests[worker] * answer_seconds
 
     def _count(self, worker: str, new_tokens: int) -> None:

@@ -73,6 +73,19 @@ def test_load_counts_how_long_answers_take() -> None:
     assert client.send("z").worker == home  # NOTE: for one answer to two
 
 
+def test_load_counts_tokens_at_the_mean_of_the_rates_that_are_reported() -> None:
+    policy, client = started(2)
+    policy.loaded("w0", Load(prefill_tokens_per_second=2.0))
+    policy.loaded("w1", Load(prefill_tokens_per_second=6.0))
+    policy.loaded("w1", Load())
+    home = client.send("abcdefgh").worker
+    client.end(0, decode_seconds=1.0)
+    # NOTE: with a stride a second, 8 + 1 seconds there to 1 + 1 for each of the others.
+    workers = [client.send(text).worker for text in "uvwxyz"]
+    assert home not in workers[:5]
+    assert workers[5] == home
+
+
 def test_what_a_worker_evicted_is_not_exploited() -> None:
     policy, client = started(2)
     home = client.send("abcd").worker
