@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from radixgate.v1.sync_pb2 import Load
 from radixgate.v1.worker_pb2 import ModelCard
 
 from gateway.fleet.discovery.endpoints import Endpoint
@@ -168,7 +167,9 @@ class Fleet:
             )
         else:
             joined = replace(joined, place=self._place(registration, None))
-        return joined if event.load is None else _loaded(joined, event.load, event.synced)
+        if event.load is None:
+            return joined
+        return replace(joined, load=event.load, state=_state(event.synced))
 
     def _heard(self, known: FleetWorker, event: Event) -> FleetWorker:
         now = self._clock()
@@ -179,10 +180,21 @@ class Fleet:
         place = known.place
         if place is not None and self._roster is not None:
             place = self._roster.heard(known.id, known.address, place, now)
-        heard = replace(known, heard_at=now, deadline=now + self._lease, place=place)
+        load, state = known.load, known.state
         if isinstance(event, Loaded):
-            return _loaded(heard, event.load, event.synced)
-        return heard
+            load, state = event.load, _state(event.synced)
+        return FleetWorker(
+            known.registration,
+            known.lease,
+            heard_at=now,
+            deadline=now + self._lease,
+            state=state,
+            load=load,
+            card=known.card,
+            problem=known.problem,
+            doubt=known.doubt,
+            place=place,
+        )
 
     def _place(self, registration: Registration, before: Place | None) -> Place | None:
         if self._roster is None:
@@ -201,5 +213,5 @@ class Fleet:
             pool[worker.id] = replace(worker, deadline=change(worker.deadline))
 
 
-def _loaded(worker: FleetWorker, load: Load, synced: bool) -> FleetWorker:
-    return replace(worker, load=load, state=SyncState.SYNCED if synced else SyncState.RESYNCING)
+def _state(synced: bool) -> SyncState:
+    return SyncState.SYNCED if synced else SyncState.RESYNCING

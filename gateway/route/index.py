@@ -9,7 +9,7 @@ bits are cleaned out later, a bounded number with each change, and then the slot
 Pure: fed by whoever follows the summaries.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Final
 
@@ -83,13 +83,26 @@ class PrefixIndex:
 
         Workers that hold none are left out. Few different match lengths cost O(log n) probes each.
         """
-        matched: dict[str, int] = {}
-        for held, mask in self._losses(boundaries):
-            leaving = mask
-            while leaving:
-                bit = leaving & -leaving
-                matched[self._workers[bit]] = held
-                leaving ^= bit
+        return self._match(boundaries, 0, self._live)
+
+    def match_beyond(
+        self, boundaries: Sequence[PrefixHash], held: Mapping[str, int]
+    ) -> dict[str, int]:
+        """The same where workers hold more than the index says: `held`, as `match` gives it.
+
+        A worker holds the boundaries that it holds by the index alone, if they come next.
+        """
+        matched = dict(held)
+        starts: dict[int, int] = {}
+        others = self._live
+        for worker, start in held.items():
+            bit = self._bits.get(worker, 0)
+            starts[start] = starts.get(start, 0) | bit
+            others &= ~bit
+        starts[0] = others
+        for start, mask in starts.items():
+            if mask:
+                matched.update(self._match(boundaries, start, mask))
         return matched
 
     def check_integrity(self) -> None:
@@ -104,12 +117,30 @@ class PrefixIndex:
         for bit, held in self._forgotten:
             assert held.keys() == {name for name, mask in self._masks.items() if mask & bit}
 
-    def _losses(self, boundaries: Sequence[PrefixHash]) -> Iterator[tuple[int, int]]:
-        """How many boundaries those hold, as a mask, that do not hold one more."""
+    def _match(self, boundaries: Sequence[PrefixHash], start: int, among: int) -> dict[str, int]:
+        """How many of `boundaries` each of the mask `among` holds, all of whom hold `start` of
+        them and maybe not by the index; those that hold no more are left out.
+        """
+        matched: dict[str, int] = {}
+        for held, mask in self._losses(boundaries, start, among):
+            leaving = mask
+            while leaving:
+                bit = leaving & -leaving
+                matched[self._workers[bit]] = held
+                leaving ^= bit
+        return matched
+
+    def _losses(
+        self, boundaries: Sequence[PrefixHash], held: int, among: int
+    ) -> Iterator[tuple[int, int]]:
+        """How many boundaries those hold, as a mask, that do not hold one more.
+
+        All of `among` hold `held` of them, and those that hold no more are left out.
+        """
         get, length = self._masks.get, len(boundaries)
-        low, low_mask = 1, get(boundaries[0], 0) & self._live if length else 0
+        low, low_mask = held + 1, get(boundaries[held], 0) & among if held < length else 0
         while low_mask:
-            high = min(2 * low, length + 1)
+            high = min(2 * low - held, length + 1)
             high_mask = get(boundaries[high - 1], 0) & low_mask if high <= length else 0
             spans = [(low, low_mask, high, high_mask)]
             low, low_mask = high, high_mask

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from gateway.fleet.trust import Belief, Trust
 from gateway.fleet.worker import Life
-from gateway.route.outcome import Outcome
+from gateway.route.outcome import Outcome, Promise
 
 MEMORY: Final = 16
 """Requests that are remembered of each worker."""
@@ -35,6 +35,19 @@ class Ask(NamedTuple):
 
     life: Life
     why: str
+
+
+class _Balance(NamedTuple):
+    """Of requests. Args: tokens that were `promised`, and of these `missing`; `broken` promises."""
+
+    promised: int
+    missing: int
+    broken: int
+
+    @property
+    def kept(self) -> float:
+        """Share of the promised tokens that were there, or were withdrawn in time."""
+        return 1 - self.missing / self.promised if self.promised else 1.0
 
 
 @dataclass(slots=True)
@@ -58,25 +71,19 @@ class _Record:
     replaced_at: float | None = None
 
     @property
-    def promised(self) -> int:
-        """Tokens."""
-        return sum(outcome.promise.held_tokens for outcome in self.outcomes)
-
-    @property
-    def missing(self) -> int:
-        """Of these, the ones that were not there."""
-        return sum(outcome.missing for outcome in self.outcomes)
-
-    @property
-    def broken(self) -> int:
-        """Promises."""
-        return sum(map(_is_broken, self.outcomes))
-
-    @property
     def kept(self) -> float:
         """Share of the promised tokens that were there, or were withdrawn in time."""
-        promised = self.promised
-        return 1 - self.missing / promised if promised else 1.0
+        return self.balance().kept
+
+    def balance(self) -> _Balance:
+        """Of the last requests."""
+        promised = missing = broken = 0
+        for outcome in self.outcomes:
+            promised += outcome.promise.held_tokens
+            if absent := outcome.missing:
+                missing += absent
+                broken += _is_broken(outcome.promise, absent)
+        return _Balance(promised, missing, broken)
 
     @property
     def pause(self) -> float:
@@ -85,7 +92,8 @@ class _Record:
 
     def review(self, now: float) -> None:
         """Begin a doubt, or end it, for what is known of the last requests."""
-        broken, kept = self.broken, self.kept
+        balance = self.balance()
+        broken, kept = balance.broken, balance.kept
         if self.doubted:
             if broken < SECOND_LIMIT and kept > 1 - BROKEN / 2:
                 # NOTE: before anyone was asked there was no reason for it after all.
@@ -109,8 +117,8 @@ class _Record:
         self.outcomes.clear()
 
     def why(self) -> str:
-        promised = self.promised
-        delivered = promised - self.missing
+        promised, missing, _ = self.balance()
+        delivered = promised - missing
         return f"of {promised} prompt tokens that it promised lately {delivered} were there"
 
 
@@ -131,7 +139,7 @@ class Records:
         record = self._records.setdefault(promise.life, _Record())
         record.outcomes.append(outcome)
         is_news = record.replaced_at is not None and promise.made_at > record.replaced_at
-        if record.doubted and is_news and _is_broken(outcome):
+        if record.doubted and is_news and _is_broken(promise, outcome.missing):
             record.until = now + record.pause
         record.review(now)
 
@@ -177,5 +185,5 @@ class Records:
             del self._records[life]
 
 
-def _is_broken(outcome: Outcome) -> bool:
-    return outcome.missing >= BROKEN * outcome.promise.held_tokens
+def _is_broken(promise: Promise, missing: int) -> bool:
+    return missing >= BROKEN * promise.held_tokens

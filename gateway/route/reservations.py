@@ -13,7 +13,7 @@ Pure: time comes in as seconds of any one clock that does not go back.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from radixgate.prefix import PrefixHash
 
@@ -176,38 +176,8 @@ class Reservations:
 
         Args: `held`, how many each worker holds by its own reports.
         """
-        matched = dict(held)
-        if len(self.expected):
-            for start in {0, *held.values()}:
-                beyond = _Beyond(boundaries, start) if start else boundaries
-                for worker, more in self.expected.match(beyond).items():
-                    if held.get(worker, 0) == start:
-                        matched[worker] = start + more
-        return matched
+        return self.expected.match_beyond(boundaries, held)
 
     def tokens(self, worker: str) -> int:
         """Reserved tokens that the last load report of `worker` does not include."""
-        return self._tokens[worker]
-
-
-class _Beyond(Sequence[PrefixHash]):
-    """`boundaries` from `start` on, of which none is made before it is asked for."""
-
-    def __init__(self, boundaries: Sequence[PrefixHash], start: int) -> None:
-        self._boundaries = boundaries
-        self._start = start
-
-    def __len__(self) -> int:
-        return len(self._boundaries) - self._start
-
-    @overload
-    def __getitem__(self, at: int) -> PrefixHash: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[PrefixHash]: ...
-
-    def __getitem__(self, at: int | slice) -> PrefixHash | Sequence[PrefixHash]:
-        places = range(self._start, len(self._boundaries))[at]
-        if isinstance(places, int):
-            return self._boundaries[places]
-        return [self._boundaries[place] for place in places]
+        return self._tokens.get(worker, 0)

@@ -1,6 +1,7 @@
 """The index against a dictionary of sets."""
 
 from collections.abc import Collection
+from itertools import takewhile
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +77,22 @@ class IndexMachine(RuleBasedStateMachine):
             for worker, held in self.held.items()
         }
         assert self.index.match(hashes_of(prefixes_of(prompt))) == {
+            worker: count for worker, count in expected.items() if count
+        }
+
+    @rule(prompt=PROMPTS, lengths=st.dictionaries(WORKERS, st.integers(1, 3)))
+    def match_beyond(self, prompt: str, lengths: dict[str, int]) -> None:
+        """Of a worker that holds some the index has what follows, without a gap."""
+        prefixes = prefixes_of(prompt)
+        whole = len(prefixes)
+        held = {worker: min(length, whole) for worker, length in lengths.items() if whole}
+        expected = {}
+        for worker in {*held, *self.held}:
+            start = held.get(worker, 0)
+            by_index = self.held.get(worker, set())
+            further = takewhile(by_index.__contains__, prefixes[start:])
+            expected[worker] = start + sum(1 for _ in further)
+        assert self.index.match_beyond(hashes_of(prefixes), held) == {
             worker: count for worker, count in expected.items() if count
         }
 
