@@ -12,6 +12,7 @@ of coming. What holds:
   newcomer: a tenant that floods the queue loses its own.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -77,6 +78,9 @@ class AdmissionQueue:
         self._drains: dict[tuple[int, str], Drain] = {}
         self.service = Service()
         self._staffed = False
+        # Nobody has an earlier one; maybe who had this one waits no longer.
+        self._first_latest = math.inf
+        self._first_deadline = math.inf
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -98,6 +102,8 @@ class AdmissionQueue:
         if not self._waiting:
             self._drain.begin(now)
         self._waiting[ticket] = None
+        self._first_latest = min(self._first_latest, ticket.latest)
+        self._first_deadline = min(self._first_deadline, ticket.deadline)
         if ticket.priority not in self._levels:
             self._levels[ticket.priority] = FairQueue(self._weight)
         self._levels[ticket.priority].add(ticket)
@@ -168,6 +174,8 @@ class AdmissionQueue:
 
     def _shed_late(self, now: float) -> list[Shed]:
         service = self.service.seconds * CAUTION if self._staffed else 0.0
+        if now < self._first_latest and now <= self._first_deadline - service:
+            return []
         shed = []
         for ticket in list(self._waiting):
             if ticket.latest <= now:
@@ -178,6 +186,8 @@ class AdmissionQueue:
                 continue
             self.withdraw(ticket)
             shed.append(Shed(ticket, reason, _retry_seconds(self.wait_seconds(now))))
+        self._first_latest = min((each.latest for each in self._waiting), default=math.inf)
+        self._first_deadline = min((each.deadline for each in self._waiting), default=math.inf)
         return shed
 
     def _ahead(self, ticket: Ticket) -> int:

@@ -209,6 +209,30 @@ class AdmissionMachine(RuleBasedStateMachine):
 TestAdmission = AdmissionMachine.TestCase
 
 
+def test_each_is_shed_at_its_own_time_whoever_was_before() -> None:
+    queue = AdmissionQueue(100, lambda _: 1.0)
+    full = Room(0, 0.0)
+    patient = [ticket(latest=float(seconds)) for seconds in (3, 1, 2)]
+    hurried = [ticket(latest=FAR, deadline=float(seconds)) for seconds in (6, 4, 5)]
+    for each in [*patient, *hurried]:
+        queue.offer(each, 0.0)
+    expired = [queue.move(float(now), full).shed for now in (0, 1, 2, 3)]
+    assert [[each.ticket for each in shed] for shed in expired] == [
+        [],
+        [patient[1]],
+        [patient[2]],
+        [patient[0]],
+    ]
+    late = [queue.move(now, full).shed for now in (4.0, 4.5, 5.5, 6.0, 6.5)]
+    assert [[each.ticket for each in shed] for shed in late] == [
+        [],
+        [hurried[1]],
+        [hurried[2]],
+        [],
+        [hurried[0]],
+    ]
+
+
 @given(
     st.integers(2, 4),
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 1000)), min_size=50, max_size=200),
