@@ -2,8 +2,8 @@
 
 Fleet, router with its index and reservations, turns, and the records of who keeps its promises are
 the gateway's own. What is here is what dispatch, queue and outcomes do around them. Not played are
-other gateways, failures, and what follows from these; and a worker that is doubted sends the
-snapshot that it is asked for at once.
+other gateways, failures, and deadlines of clients; what was evicted is not remembered, since that
+explains misses and decides nothing; and the snapshot of a worker that is doubted comes at once.
 """
 
 import math
@@ -30,18 +30,17 @@ from gateway.serve.outcomes import STEP_SECONDS
 from gateway.summary.events import Loaded, Registered, Registration
 from gateway.summary.outbox import Outbox
 from sim.policy.base import Choice, Job, Place, Policy, Site
-from worker.kv.events import Change, Reason
+from worker.kv.events import Change
 
 _MODEL: Final = ""
 _EPOCH: Final = 1
 
 
 class _Sent(NamedTuple):
-    """A request at its worker: what is reserved for it, what was promised, when its turn began."""
+    """A request at its worker: what is reserved for it, and what was promised."""
 
     reservation: Reservation
     promise: Promise
-    turn_at: float
 
 
 class Cost(Policy):
@@ -106,7 +105,7 @@ class Cost(Policy):
         promise = self._router.promise(job.prompt, estimates, reservation, now)
         if not self._reserves:
             self._router.release(reservation)
-        self._sent[job] = _Sent(reservation, promise, now)
+        self._sent[job] = _Sent(reservation, promise)
         return Choice(best.worker.id, best.matched_tokens)
 
     def started(self, job: Job, worker: str, cached_tokens: int) -> None:  # noqa: ARG002
@@ -120,16 +119,14 @@ class Cost(Policy):
 
     def ended(self, job: Job, worker: str) -> None:  # noqa: ARG002
         """Its place is free for who waits."""
-        sent = self._sent.pop(job)
-        self._router.release(sent.reservation)
-        self._turns.served(self.site.now - sent.turn_at)
+        self._router.release(self._sent.pop(job).reservation)
         self._move()
 
     def changed(self, worker: str, change: Change) -> None:
         """The index follows what the worker holds."""
         removed = [name for names in change.removed.values() for name in names]
         if removed:
-            self._router.removed(worker, removed, change.removed.get(Reason.CAPACITY, ()))
+            self._router.removed(worker, removed, ())
         if change.stored:
             self._router.stored(worker, change.stored)
 
