@@ -1,5 +1,6 @@
 """`radixgate gateway`: command-line options become a `GatewayConfig`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -69,6 +70,13 @@ DeletionCosts = Annotated[
         help="Let the leading gateway tell Kubernetes which pods to delete first: the coldest.",
     ),
 ]
+RequestLog = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Append a line for each request, for the simulator: lengths and hashes, no text.",
+    ),
+]
 Notice = Annotated[
     float,
     typer.Option(
@@ -94,6 +102,7 @@ def gateway(
     discover: Discover = None,
     namespace: Namespace = None,
     deletion_costs: DeletionCosts = False,
+    request_log: RequestLog = None,
     notice: Notice = 0.0,
     grace: options.Grace = 30.0,
 ) -> None:
@@ -121,6 +130,7 @@ def gateway(
         discover=discover,
         namespace=namespace,
         deletion_costs=deletion_costs,
+        request_log=request_log,
         notice_seconds=notice,
         grace_seconds=grace,
     )

@@ -9,6 +9,7 @@ import logging
 import random
 import secrets
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
@@ -45,6 +46,7 @@ from gateway.serve.prepare import Preparer
 from gateway.serve.queue import Pool, QueueConfig
 from gateway.serve.queues import Queues
 from gateway.serve.replan import Replanner
+from gateway.serve.request_log import RequestLog
 from gateway.serve.scaler import SCALER_NAME, ScalerService
 from gateway.serve.server import PortTakenError, Server
 from gateway.serve.service import SERVICE_NAME, GatewayService
@@ -167,6 +169,7 @@ async def assemble(config: GatewayConfig, stack: AsyncExitStack) -> Gateway:
         metrics=metrics,
         clock=clock,
         hedge=config.hedge,
+        log=_request_log(config, metrics, stack, clock),
     )
     calls = Calls("this gateway")
     service = GatewayService(
@@ -223,6 +226,21 @@ def _aliases(config: GatewayConfig) -> dict[str, str]:
         return parse_aliases(config.aliases)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def _request_log(
+    config: GatewayConfig, metrics: Metrics, stack: AsyncExitStack, clock: Callable[[], float]
+) -> RequestLog | None:
+    """The log, if there is to be one."""
+    if config.request_log is None:
+        return None
+    try:
+        log = RequestLog(config.request_log, metrics.request_log_missing, clock)
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"--request-log {config.request_log} cannot be opened: {why}") from error
+    stack.push_async_callback(asyncio.to_thread, log.close)
+    return log
 
 
 def _serve_metrics(config: GatewayConfig, metrics: Metrics, stack: AsyncExitStack) -> int | None:

@@ -1,6 +1,7 @@
 """How a gateway is asked to run."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 class ConfigError(Exception):
@@ -22,6 +23,7 @@ class GatewayConfig:
     discover: label selector of the EndpointSlices that name the workers' pods; None asks nobody.
     namespace: of those pods; None is this gateway's own.
     discovery_seconds: within which a pod that went is known to be gone.
+    request_log: file to which a line is appended for each request that was served; None is none.
     deletion_costs: while this gateway leads, write what each pod's deletion would cost.
     tenant_weights: see `gateway.route.weights.parse_weights`; none: "".
     demand_window: seconds of demand that count for scaling, 60 or more.
@@ -44,6 +46,7 @@ class GatewayConfig:
     discover: str | None = None
     namespace: str | None = None
     discovery_seconds: float = 10.0
+    request_log: Path | None = None
     deletion_costs: bool = False
     notice_seconds: float = 0.0
     grace_seconds: float = 30.0

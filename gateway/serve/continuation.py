@@ -40,6 +40,11 @@ class Continuation:
         """Grows with every message that passes."""
         return len(self._passed)
 
+    @property
+    def output(self) -> bytes:
+        """The Tokens messages that passed, one after the other."""
+        return bytes(self._passed)
+
     def passed(self, message: bytes) -> None:
         """The client gets this Tokens message."""
         self._passed += message
@@ -47,7 +52,7 @@ class Continuation:
     def request(self) -> GenerateRequest:
         """The request for what has not passed yet."""
         # NOTE: messages in a row parse as one, in which repeated fields are joined.
-        output = GenerateResponse.FromString(bytes(self._passed)).tokens.ids
+        output = GenerateResponse.FromString(self.output).tokens.ids
         rest = GenerateRequest()
         rest.CopyFrom(self._request)
         rest.packed += pack_tokens(output)

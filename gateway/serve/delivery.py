@@ -44,6 +44,11 @@ class Delivery:
         """Grows with every message that the client gets."""
         return self._continuation.progress
 
+    @property
+    def output(self) -> bytes:
+        """As `Continuation.output`."""
+        return self._continuation.output
+
     def rest(self) -> GenerateRequest:
         """What the next worker is to be asked for."""
         return self._continuation.request()

@@ -28,6 +28,7 @@ from gateway.serve.metrics import Metrics
 from gateway.serve.outcomes import Outcomes
 from gateway.serve.prepare import Prepared
 from gateway.serve.queue import Times
+from gateway.serve.request_log import RequestLog
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ class Dispatcher:
         metrics: told of first tokens, retries and migrations.
         clock: the fleet's, in seconds.
         hedge: whether workers that are late get company.
+        log: told what was served, if there is one.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class Dispatcher:
         metrics: Metrics,
         clock: Callable[[], float],
         hedge: bool,
+        log: RequestLog | None,
     ) -> None:
         self._chooser = chooser
         self._router_of = router_of
@@ -128,6 +131,7 @@ class Dispatcher:
         self._outcomes = outcomes
         self._metrics = metrics
         self._clock = clock
+        self._log = log
         self._patience: defaultdict[str, Patience] | None = defaultdict(Patience) if hedge else None
 
     async def stream(self, prepared: Prepared, write: Write, times: Times) -> None:
@@ -141,6 +145,8 @@ class Dispatcher:
             await self._serve(_Course(prepared, delivery, times))
         finally:
             self._metrics.migrations.labels(prepared.model).inc(delivery.migrations)
+            if self._log and delivery.begun:
+                self._log.ended(prepared, delivery.output, times.arrived)
 
     async def _serve(self, course: _Course) -> None:
         delivery, fruitless = course.delivery, 0

@@ -116,6 +116,11 @@ class Metrics:
         self.replanned_tokens = self._per_model(
             "replanned_tokens", "Tokens of these that other workers have computed"
         )
+        self.request_log_missing = Counter(
+            PREFIX + "request_log_missing",
+            "Served requests that the request log lacks, as it could not be written fast enough",
+            registry=self.registry,
+        )
         for method in ("Generate", "Chat", "Route"):
             for code in _CODES:
                 self.requests.labels(method, code.name)
