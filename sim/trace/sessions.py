@@ -50,14 +50,6 @@ def read(name: str, rows: Iterable[Row], gap: float = GAP) -> Trace:
     return trace_of(name, drafts)
 
 
-@dataclass(slots=True)
-class _Agent:
-    """Args: `begin` of its time; `t`, of its last request."""
-
-    begin: float
-    t: float
-
-
 @dataclass(frozen=True, slots=True)
 class _Sent:
     """A request: its `draft`, the `depth` of its agent, and when it was answered."""
@@ -71,18 +63,15 @@ def _session(row: Row, number: int, begin: float, ids: Ids) -> Iterator[Draft]:
     block_tokens = row.integer("block_size", 1, MAX_TOKENS)
     session = row.text("id") or f"session {number}"
     sent: list[_Sent] = []
-    agents = [_Agent(begin, 0.0)]
+    # When the agent that asks began, and those above it.
+    agents = [begin]
     blocks: array[int] = array("I")
     for request in _requests(row):
-        depth, t = request.integer("depth", 0, MAX_DEPTH), request.seconds("t", least=0)
+        depth = request.integer("depth", 0, MAX_DEPTH)
         del agents[depth + 1 :]
-        if depth and depth < len(agents) and t < agents[depth].t:
-            del agents[depth]
         while len(agents) <= depth:
-            above = max((one.ended for one in sent if one.depth < depth), default=begin)
-            agents.append(_Agent(above, 0.0))
-        agents[depth].t = t
-        at = agents[depth].begin + t
+            agents.append(max((one.ended for one in sent if one.depth < depth), default=begin))
+        at = agents[depth] + request.seconds("t", least=0)
         blocks = _blocks(request, blocks, number, ids)
         tokens = request.tokens("in", least=1)
         if len(blocks) != tokens // block_tokens:

@@ -61,6 +61,14 @@ def test_messages_have_times_of_their_own(tmp_path: Path) -> None:
     assert first.at == 0.0
 
 
+def test_no_turn_comes_before_the_one_before_it(tmp_path: Path) -> None:
+    messages = [ASK | {"time": 50}, ANSWER | {"time": 99}, MORE | {"time": 20}, LAST]
+    other = {"messages": [ASK, ANSWER], "time": 10}
+    requests = read(tmp_path / "t", {"messages": messages}, other)
+    assert [(each.at, each.after) for each in requests] == [(0.0, None), (40.0, None), (40.0, 1)]
+    assert requests[2].think == 0.0
+
+
 def test_a_request_has_its_answer_wherever_the_api_has_it(tmp_path: Path) -> None:
     asked = {"messages": [SYSTEM, ASK], "created_at": "2025-01-02T03:04:05Z"}
     places: list[dict[str, Any]] = [

@@ -70,7 +70,7 @@ def test_who_begins_with_an_answer_follows_on_it(tmp_path: Path) -> None:
         logged(first, [7] * 9, 100.5, seconds=9.0),
         logged([*first, *answer, 5, 5], [6] * 8, 103.0),
         logged([*first, 7, 7, 7, 7], [6], 104.0),
-        logged(first, [8], 105.0),
+        logged(first, answer, 105.0),
         logged([*first, *answer, 5, 5, *[6] * 8, 1], [1], 105.5),
     ]
     requests = read(tmp_path / "t", *reversed(rows))

@@ -66,10 +66,11 @@ def test_a_request_waits_for_what_was_answered_last_before_it(tmp_path: Path) ->
             row(9, 10, 1, [], took=1.0),
             row(12, 10, 1, []),
             row(13, 10, 1, []),
+            row(27, 10, 1, []),
         ),
     )
-    assert [each.after for each in requests] == [None, 0, 0, 2, 3]
-    assert [each.think for each in requests] == [0.0, 1.0, 5.0, 2.0, 1.0]
+    assert [each.after for each in requests] == [None, 0, 0, 2, 3, 1]
+    assert [each.think for each in requests] == [0.0, 1.0, 5.0, 2.0, 1.0, 2.0]
 
 
 def test_a_sub_agent_begins_when_the_agent_above_it_is_answered(tmp_path: Path) -> None:
@@ -90,6 +91,21 @@ def test_a_sub_agent_begins_when_the_agent_above_it_is_answered(tmp_path: Path) 
     assert [each.at + 200 for each in requests] == [200.0, 210.0, 210.0, 240.0, 245.0, 260.0, 300.0]
     assert len(found) == 7
     assert [each.after for each in requests] == [None, 0, 0, 1, 3, 4, 5]
+
+
+def test_a_sub_agent_does_not_wait_for_another_one(tmp_path: Path) -> None:
+    requests = read(
+        tmp_path / "t",
+        session(
+            "a",
+            row(0, 10, 0, [1], took=10.0),
+            row(5, 10, 0, [2], depth=1, took=90.0),
+            row(20, 10, 0, [3], took=10.0),
+            row(1, 10, 0, [4], depth=1),
+        ),
+    )
+    assert [each.at for each in requests] == [0.0, 15.0, 20.0, 31.0]
+    assert [each.after for each in requests] == [None, 0, 0, 2]
 
 
 @pytest.mark.parametrize(
