@@ -12,8 +12,8 @@ One line of JSON for each:
     tenant          the first 64 bits of the SHA-256 of its name, in hex; "" for no tenant
     priority        as it was asked
 
-The log never delays a request. A thread of its own hashes and writes; what it cannot keep up with,
-or cannot write, is missing in the log and counted. Several processes may write to one file: they
+No request waits for the log. A thread of its own hashes and writes; what it cannot keep up with, or
+cannot write, is missing in the log and counted. Several processes may write to one file: they
 take turns, and there is no part of a line in it, even when the disk is full.
 """
 
@@ -150,8 +150,13 @@ class RequestLog:
         os.close(self._file)
 
     def _write(self, batch: Sequence[Served]) -> None:
+        lines = bytearray()
+        for each in batch:
+            lines += line(each)
+            # NOTE: else who serves requests waits for the interpreter for as long as a batch takes.
+            time.sleep(0)
         try:
-            self._append(b"".join(map(line, batch)))
+            self._append(lines)
         except OSError as error:
             if not self._lost:
                 logger.warning(
@@ -167,7 +172,7 @@ class RequestLog:
             self._lost = 0
         self._done += sum(len(each.prompt.packed) + len(each.output) for each in batch)
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytearray) -> None:
         """All of `data`, or nothing."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
