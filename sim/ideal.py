@@ -4,6 +4,7 @@ They come in the order of the trace, each after the one before it has ended. In 
 policy, no number of workers and no memory finds more cached.
 """
 
+from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -26,10 +27,11 @@ def ideal_cached(trace: Trace, block_size: int) -> Ints:
     edges: dict[tuple[int, int | bytes], _Edge] = {}
     roots: dict[str, int] = {}
     cached = np.zeros(len(trace.requests), np.int64)
+    spelled = any(_apart(request) for request in trace.requests)
     for request in trace.requests:
         node = roots.setdefault(request.tenant, -1 - len(roots))
         known, matched = True, 0
-        for part, tokens in _parts(request, block_size):
+        for part, tokens in _parts(request, block_size, spelled=spelled):
             edge = edges.get((node, part))
             if known and edge is not None:
                 matched += min(tokens, edge.tokens)
@@ -44,11 +46,25 @@ def ideal_cached(trace: Trace, block_size: int) -> Ints:
     return cached
 
 
-def _parts(request: Request, block_size: int) -> Iterator[tuple[int | bytes, int]]:
-    """The prompt, and the output if it is known, in parts of at least a block; each its tokens."""
+def _apart(request: Request) -> bool:
+    """Whether the blocks of the output are others than those of the prompt."""
+    output = request.output
+    return output is not None and output.block_tokens != request.prompt.block_tokens
+
+
+def _parts(
+    request: Request, block_size: int, *, spelled: bool
+) -> Iterator[tuple[int | bytes, int]]:
+    """The prompt, and the output if it is known, in parts of at least a block; each its tokens.
+
+    Args: `spelled`, whether parts are tokens, and not what stands for them in prompts.
+    """
     prompt, output = request.prompt, request.output
     ids, tokens, size = prompt.ids, prompt.tokens, prompt.block_tokens
-    if output is not None and output.block_tokens == size and tokens == len(ids) * size:
+    if spelled:
+        packed = prompt.packed() + (b"" if output is None else output.packed())
+        ids, size = array("I", packed), 1
+    elif output is not None and tokens == len(ids) * size:
         ids, tokens = ids + output.ids, tokens + output.tokens
     if size >= block_size:
         for place, part in enumerate(ids):
