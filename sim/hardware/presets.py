@@ -68,9 +68,24 @@ _LLAMA_70B: Final = _Model(70_553_706_496, 128_256 * 8192, 80, 64, 8, 128)
 
 _DTYPE: Final = torch.bfloat16
 
-# Of the data sheet's peak. Products: NVIDIA's published TTFT of a 70B in fp8 on 2 H100 (407 ms for
-# 5,000 tokens, NIM 1.8.0) is 0.55 of the peak of fp8. Attention: 590 to 621 teraFLOPS, causal, head
-# size 128, contexts of 4k to 16k (FlashAttention-3 on an H100, as pytorch/benchmark #2391 has it).
+
+class _Weights(NamedTuple):
+    """Args: `element`, bytes of one; `speed`, how many times as fast as in bfloat16 products are.
+
+    The data sheets give fp8 twice the operations. Attention stays in bfloat16.
+    """
+
+    element: int
+    speed: float
+
+
+_BF16: Final = _Weights(2, 1.0)
+_FP8: Final = _Weights(1, 2.0)
+
+# Of the data sheet's peak. Products: what makes the TTFT of 5,000 tokens that NVIDIA published for
+# a 70B in fp8 on 2 H100, 407 ms, when the rest of the formula is taken off it. Attention: 590 to
+# 621 teraFLOPS, causal, head size 128, contexts of 4k to 16k (FlashAttention-3 on an H100, as
+# pytorch/benchmark #2391 has it).
 _PRODUCT_EFFICIENCY: Final = 0.55
 _ATTENTION_EFFICIENCY: Final = 0.6
 
@@ -103,43 +118,52 @@ class _Preset:
     gpu: _Gpu
     gpus: int
     model: _Model
+    weights: _Weights = _BF16
 
     def setup(self, name: str, kv_format: str) -> WorkerSetup:
-        model, gpus = self.model, self.gpus
+        """The worker, by that name."""
+        model = self.model
         shape = KVShape(model.layers, model.kv_heads, model.head_dim, _BLOCK_SIZE)
-        element = _DTYPE.itemsize
-        total = gpus * self.gpu.memory
-        # NOTE: a tenth is what `radixgate plan` keeps in reserve.
-        memory = Memory(total, weights=model.parameters * element, reserve=total // 10)
         layout = by_name(kv_format)
+        total = self.gpus * self.gpu.memory
+        # NOTE: a tenth is what `radixgate plan` keeps in reserve.
+        memory = Memory(total, model.parameters * self.weights.element, reserve=total // 10)
         num_blocks = layout.blocks_in(memory.kv, shape, _DTYPE)
         kv_token = layout.bytes_per_block(shape, _DTYPE) / _BLOCK_SIZE
+        step_time = self._step_time(kv_token, _CONVERSION[kv_format])
+        return WorkerSetup(f"{name}, KV {kv_format}", num_blocks, step_time, gpus=self.gpus)
 
+    def _step_time(self, kv_token: float, conversion: float) -> StepTime:
+        """Args: bytes of KV that a token has, and how many of them are converted a second."""
+        model, gpus, weights = self.model, self.gpus, self.weights
         met = model.parameters - model.embedded
-        operations = gpus * self.gpu.operations
-        read_rate = self.gpu.bandwidth * _READ_EFFICIENCY
-        hidden = model.heads * model.head_dim
-        reduces = 2 * model.layers if gpus > 1 else 0
-        # NOTE: in a ring, each of n GPUs sends every byte 2 (n - 1) / n times.
-        sent = reduces * hidden * element * 2 * (gpus - 1) / gpus
         # NOTE: logits, for which there are as many parameters as embedded, are of one token alone.
         inner = met - model.embedded
-        step_time = StepTime(
-            step=met * element / gpus / read_rate + _STEP_SECONDS + reduces * _ALL_REDUCE_SECONDS,
-            prompt_token=2 * inner / (operations * _PRODUCT_EFFICIENCY)
+        hidden = model.heads * model.head_dim
+        operations = gpus * self.gpu.operations
+        read = self.gpu.bandwidth * _READ_EFFICIENCY
+        reduces = 2 * model.layers if gpus > 1 else 0
+        # NOTE: in a ring, each of n GPUs sends every byte 2 (n - 1) / n times.
+        sent = reduces * hidden * _DTYPE.itemsize * 2 * (gpus - 1) / gpus
+        return StepTime(
+            step=met * weights.element / gpus / read
+            + reduces * _ALL_REDUCE_SECONDS
+            + _STEP_SECONDS,
+            prompt_token=2 * inner / (operations * weights.speed * _PRODUCT_EFFICIENCY)
             + sent / (_NVLINK * _LINK_EFFICIENCY),
             pair=4 * model.layers * hidden / (operations * _ATTENTION_EFFICIENCY),
             generation=_SEQUENCE_SECONDS,
-            context_token=kv_token / gpus / min(read_rate, _CONVERSION[kv_format]),
+            context_token=kv_token / gpus / min(read, conversion),
         )
-        return WorkerSetup(f"{name}, KV {kv_format}", num_blocks, step_time, gpus=gpus)
 
 
 _PRESETS: Final = {
     "h100-llama-8b": _Preset(_H100, 1, _LLAMA_8B),
+    "h100x2-llama-70b-fp8": _Preset(_H100, 2, _LLAMA_70B, _FP8),
     "h100x4-llama-70b": _Preset(_H100, 4, _LLAMA_70B),
     "h200-llama-8b": _Preset(_H200, 1, _LLAMA_8B),
     "h200x2-llama-70b": _Preset(_H200, 2, _LLAMA_70B),
+    "h200x4-llama-70b": _Preset(_H200, 4, _LLAMA_70B),
 }
 
 

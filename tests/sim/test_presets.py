@@ -41,6 +41,13 @@ def test_a_coarser_format_holds_more_and_is_not_always_faster(name: str) -> None
     assert setups["int4"].step_time.context_token > setups["int8"].step_time.context_token
 
 
+def test_weights_in_fp8_are_read_and_multiplied_twice_as_fast() -> None:
+    fp8, bf16 = preset("h100x2-llama-70b-fp8"), preset("h200x2-llama-70b")
+    assert fp8.step_time.prompt_token == pytest.approx(bf16.step_time.prompt_token / 2, rel=0.1)
+    assert fp8.step_time.pair == bf16.step_time.pair
+    assert fp8.kv_tokens * 2 * 80 * 8 * 128 * 2 == pytest.approx(0.9 * 160e9 - 70.55e9, rel=1e-3)
+
+
 @pytest.mark.parametrize("name", preset_names())
 def test_a_prompt_is_computed_faster_than_it_is_generated(name: str) -> None:
     step_time = preset(name).step_time
