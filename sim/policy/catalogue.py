@@ -1,10 +1,12 @@
 """All policies by name."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import fields
 from functools import partial
 from typing import Final, NamedTuple
 
 from gateway.route.cost import CostConfig
+from gateway.route.room import BACKLOG_MS
 from sim.policy.base import Policy, Site
 from sim.policy.cost import Cost
 from sim.policy.dynamo import Dynamo
@@ -61,18 +63,42 @@ CATALOGUE: Final[dict[str, Entry]] = {
     "ray": Entry(RayPrefixAffinity, "Ray Serve: prefix tree over power of two choices"),
 }
 
-POLICIES: Final[dict[str, PolicyFactory]] = {name: entry.make for name, entry in CATALOGUE.items()}
+_TUNED: Final = "cost"
+_BACKLOG: Final = "backlog_ms"
 
 
-def named(names: Iterable[str]) -> dict[str, PolicyFactory]:
-    """The policies of these `names`.
+def policy(text: str) -> PolicyFactory:
+    """The policy that `text` names; `cost` may have other constants: `cost:wait=0.5/tie_ms=2`.
+
+    The constants are those of `CostConfig`, and `backlog_ms`, see `gateway.route.room`.
 
     Raises:
-        ValueError: one is unknown; it lists all.
+        ValueError: there is none of that name, or no such constant.
     """
-    asked = list(names)
-    unknown = [name for name in asked if name not in POLICIES]
-    if unknown:
-        known = "\n".join(f"  {name:<16} {entry.about}" for name, entry in CATALOGUE.items())
-        raise ValueError(f"policy {', '.join(unknown)!r} is unknown. There are:\n{known}")
-    return {name: POLICIES[name] for name in asked}
+    name, colon, settings = text.partition(":")
+    if name not in CATALOGUE:
+        known = "\n".join(f"  {known:<17} {entry.about}" for known, entry in CATALOGUE.items())
+        raise ValueError(f"policy {text!r} is unknown. There are:\n{known}")
+    if not colon:
+        return CATALOGUE[name].make
+    if name != _TUNED:
+        raise ValueError(f"policy {text!r}: only {_TUNED} takes settings")
+    return _tuned(text, settings)
+
+
+def _tuned(text: str, settings: str) -> PolicyFactory:
+    names = [field.name for field in fields(CostConfig)]
+    values: dict[str, float] = {}
+    for setting in settings.split("/"):
+        name, _, value = setting.partition("=")
+        if name not in (*names, _BACKLOG):
+            raise ValueError(
+                f"policy {text!r}: {name!r} is no setting of it; there are "
+                f"{', '.join([*names, _BACKLOG])}"
+            )
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise ValueError(f"policy {text!r}: {value!r} is no number for {name}") from None
+    backlog_ms = values.pop(_BACKLOG, BACKLOG_MS)
+    return partial(Cost, config=CostConfig(**values), backlog_ms=backlog_ms)

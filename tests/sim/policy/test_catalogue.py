@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.policy.catalogue import CATALOGUE, POLICIES, named
+from sim.policy.catalogue import CATALOGUE, policy
+from sim.policy.cost import Cost
 from tests.sim.policy.site import Client, FakeSite
 
-OTHERS = sorted(set(POLICIES) - {name for name in POLICIES if name.startswith("cost")})
+OTHERS = sorted(set(CATALOGUE) - {name for name in CATALOGUE if name.startswith("cost")})
 STEPS = st.lists(
     st.tuples(st.text("ab", max_size=5), st.integers(0, 3), st.integers(0, 5)), max_size=40
 )
@@ -16,7 +17,7 @@ STEPS = st.lists(
 def replayed(name: str, steps: list[tuple[str, int, int]], workers: int) -> list[tuple[int, str]]:
     """Where each prompt went; `ends` of them end after each."""
     site = FakeSite(workers)
-    client = Client(POLICIES[name](site), site)
+    client = Client(policy(name)(site), site)
     running: list[int] = []
     for text, extra, ends in steps:
         site.now += 40
@@ -40,12 +41,26 @@ def test_every_job_is_sent_once_to_a_place_and_by_seed(
     assert replayed(name, steps, workers) == sent
 
 
-def test_policies_are_found_by_name_in_the_order_asked() -> None:
-    assert list(named(["sglang", "random"])) == ["sglang", "random"]
-    assert named(["ray"])["ray"] is CATALOGUE["ray"].make
-
-
 def test_an_unknown_name_is_refused_with_all_that_there_are() -> None:
     with pytest.raises(ValueError, match="'fastest'") as error:
-        named(["ray", "fastest"])
-    assert all(name in str(error.value) for name in POLICIES)
+        policy("fastest")
+    assert all(name in str(error.value) for name in CATALOGUE)
+
+
+def test_cost_takes_other_constants() -> None:
+    site = FakeSite(2)
+    assert isinstance(policy("cost:wait=0.5/tie_ms=2/backlog_ms=100")(site), Cost)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("cost:speed=1", "'speed' is no setting of it; there are wait, "),
+        ("cost:wait=much", "'much' is no number for wait"),
+        ("ray:wait=1", "only cost takes settings"),
+        ("cost:", "'' is no setting"),
+    ],
+)
+def test_a_wrong_constant_is_refused(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        policy(text)

@@ -10,20 +10,20 @@ from radixgate.digest import SetDigest
 
 from gateway.route.record import FIRST_PAUSE, GRACE, LIMIT
 from sim.policy.base import Choice, Job, Site
-from sim.policy.catalogue import POLICIES
+from sim.policy.catalogue import CATALOGUE
 from sim.policy.cost import Cost
 from tests.sim.policy.site import STRIDE, change, prompt_of
 from tests.sim.policy.timed_site import BLOCKS, SLOTS, Pool
 from worker.kv.events import Change, Reason
 
 LONG = "abcdefghij" * 20
-OURS = sorted(name for name in POLICIES if name.startswith("cost"))
+OURS = sorted(name for name in CATALOGUE if name.startswith("cost"))
 PLACES = SLOTS + 1
 """At each worker, with what it may have waiting."""
 
 
 def pool_of(name: str, workers: int = 2) -> Pool:
-    return Pool(POLICIES[name], workers)
+    return Pool(CATALOGUE[name].make, workers)
 
 
 def holding(name: str = "cost") -> Pool:
@@ -225,7 +225,11 @@ class Play:
 def test_every_job_is_sent_or_refused_once_and_alike_every_time(
     name: str, steps: list[tuple[str, str | int, int]], limited: bool
 ) -> None:
-    make = partial(POLICIES[name], queue_seconds=1.0, queue_limit=3) if limited else POLICIES[name]
+    make = (
+        partial(CATALOGUE[name].make, queue_seconds=1.0, queue_limit=3)
+        if limited
+        else CATALOGUE[name].make
+    )
     outcomes = []
     for _ in range(2):
         play = Play(make)

@@ -1,0 +1,52 @@
+"""How much a trace asks of workers, as a share of what they can serve at most.
+
+A load of 1 is the rate at which they get through the trace when the next request is always there
+already, with our own policy. It is compared with the rate at which requests come while the trace is
+busiest, so that a long and quiet end does not hide that.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from sim.pool import Setting
+from sim.request import Trace
+from sim.results import Floats, Run
+
+SATURATING: Final = 32
+"""Requests under way for each worker that keep it busy."""
+
+POLICY: Final = "cost"
+"""By which the most that workers can serve is found."""
+
+
+def saturating(setting: Setting) -> Setting:
+    """The same workers, and clients that keep them busy."""
+    return replace(setting, closed_loop=SATURATING * setting.workers)
+
+
+def saturated_rate(run: Run) -> float:
+    """Requests a second of a run in a closed loop, without its first and its last tenth."""
+    ended = np.sort(run.requests.ended[np.isfinite(run.requests.ended)])
+    return _rate(ended[len(ended) // 10 : len(ended) - len(ended) // 10])
+
+
+def busiest_rate(trace: Trace) -> float:
+    """Requests a second of the shortest time in which half of a trace comes.
+
+    Raises:
+        ValueError: they all come at once.
+    """
+    at = np.array([request.at for request in trace.requests])
+    half = len(at) // 2
+    spans = at[half:] - at[: len(at) - half]
+    shortest = float(np.min(spans)) if half else 0.0
+    if not shortest:
+        raise ValueError(f"trace {trace.name}: half of it comes at once, so it has no rate")
+    return half / shortest
+
+
+def _rate(times: Floats) -> float:
+    span = float(times[-1] - times[0]) if len(times) > 1 else 0.0
+    return (len(times) - 1) / span if span else np.inf
