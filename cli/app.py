@@ -16,6 +16,7 @@ from cli import (
     pins,
     plan,
     route,
+    simulate,
     up,
     worker_cmd,
     workers,
@@ -56,6 +57,7 @@ app.command(rich_help_panel=_RUN)(up.up)
 app.command(rich_help_panel=_RUN)(gateway_cmd.gateway)
 app.command(rich_help_panel=_RUN)(worker_cmd.worker)
 app.command(rich_help_panel=_RUN)(plan.plan)
+app.command(rich_help_panel=_RUN)(simulate.simulate)
 app.add_typer(model.app, name="model", rich_help_panel=_RUN)
 for talk in (
     chat.chat,

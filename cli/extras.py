@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from cli.exits import CommandError
 
-_OURS = ("radixgate", "gateway", "worker", "cli")
+_OURS = ("radixgate", "gateway", "worker", "sim", "cli")
 
 
 @contextmanager

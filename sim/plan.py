@@ -1,0 +1,238 @@
+"""What to simulate: from what a person asks for to the cases of an experiment."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from sim.experiment import Case
+from sim.hardware.presets import preset, preset_names
+from sim.hardware.setup import WorkerSetup
+from sim.hardware.setup_file import read_setup
+from sim.load import busiest_rate
+from sim.policy.catalogue import CATALOGUE, policy
+from sim.pool import Setting
+from sim.request import Trace
+from sim.sweep import combinations
+from sim.trace.formats import open_trace
+from sim.trace.generate.spec import generated, is_generated
+from worker.kv.policy import POLICIES
+
+STRIDE: Final = 64
+"""Tokens from one boundary to the next, where a trace does not tell prompts apart by more."""
+
+ENDLESS: Final = "endless"
+"""As `kv_blocks`: so many that nothing is ever evicted."""
+
+ALL: Final = "all"
+
+SWEPT: Final = {
+    "workers": "how many there are",
+    "worker": "a preset, or a file written by --calibrate",
+    "kv_format": "of the preset",
+    "eviction": "policy of the workers",
+    "load": "share of what the workers can serve at most; empty keeps the times of the trace",
+    "speed": "by which the times of the trace are divided",
+    "kv_blocks": "blocks of each worker; empty as the worker says",
+    "block_size": "tokens in a block",
+    "max_running": "sequences of a worker at once",
+    "token_budget": "tokens of one step",
+    "chunk_ms": "by which prompts in one step delay its generations",
+}
+"""What a sweep may vary; and what there is to say of a run."""
+
+
+class PlanError(ValueError):
+    """What is asked for cannot be simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a person asks for.
+
+    Args:
+        values: for names in `SWEPT`, as text; those left out are as the worker says.
+        sweep: as `sim.sweep` takes it.
+        closed_loop, service_seconds, seed: as in `Setting`.
+        stride: tokens from one boundary to the next; None is what the trace can tell apart.
+    """
+
+    values: Mapping[str, str]
+    sweep: Sequence[str] = ()
+    closed_loop: int | None = None
+    service_seconds: float | None = None
+    stride: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Cases that differ by their policy alone.
+
+    Args:
+        trace: its place among the traces.
+        setting: of workers and clients.
+        load: that is wanted; None follows the times of the trace.
+        speed: by which these are divided.
+        labels: what distinguishes it, for people.
+    """
+
+    trace: int
+    setting: Setting
+    load: float | None
+    speed: float
+    labels: dict[str, str]
+
+    @property
+    def measured(self) -> tuple[int, Setting]:
+        """Whose most is what the load is a share of: the trace and the setting."""
+        return self.trace, self.setting
+
+    def cases(self, policies: Iterable[str], trace: Trace, saturated: float | None) -> list[Case]:
+        """Args: the `policies`; its `trace`; the rate at which the workers are `saturated`, in
+        requests a second, if a load is wanted.
+        """
+        speed = self.speed
+        if self.load is not None:
+            assert saturated is not None
+            speed = self.load * saturated / busiest_rate(trace)
+        return [Case(self.trace, each, self.setting, speed, self.labels) for each in policies]
+
+
+def policy_names(text: str) -> list[str]:
+    """The names in `text`, with commas between them; `all` stands for all.
+
+    Raises:
+        PlanError: one is there twice.
+        ValueError: there is no such policy.
+    """
+    names = [
+        name for each in text.split(",") for name in (CATALOGUE if each == ALL else [each.strip()])
+    ]
+    for name in names:
+        policy(name)
+        if names.count(name) > 1:
+            raise PlanError(f"policy {name!r} is named twice")
+    return names
+
+
+def read_trace(text: str, format_: str | None, first: int | None) -> Trace:
+    """A file, or what a generator makes; its `first` requests.
+
+    Raises:
+        TraceError: it cannot be read, or made.
+    """
+    path = Path(text)
+    trace = (
+        generated(text) if is_generated(text) and not path.exists() else open_trace(path, format_)
+    )
+    return trace if first is None else trace.first(first)
+
+
+def groups(ask: Ask, traces: Sequence[Trace]) -> list[Group]:
+    """All that is asked for.
+
+    Raises:
+        PlanError: a value is wrong, or does not fit another.
+        SweepError: so is the sweep.
+        ValueError: a preset, format or file of a worker is wrong.
+    """
+    return [
+        _group(ask, place, trace, {**ask.values, **swept})
+        for place, trace in enumerate(traces)
+        for swept in combinations(ask.sweep, SWEPT)
+    ]
+
+
+def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
+    setup = _setup(trace, values)
+    stride = ask.stride or max(STRIDE, trace.block_tokens, setup.block_size)
+    if stride % setup.block_size:
+        raise PlanError(
+            f"stride {stride}: boundaries lie between blocks of {setup.block_size} tokens; "
+            f"choose a multiple with --stride, or another --block-size"
+        )
+    load = _positive("load", values["load"]) if values.get("load") else None
+    if load is not None and ask.closed_loop is not None:
+        raise PlanError("a closed loop keeps workers as busy as it can: leave out --load")
+    return Group(
+        trace=place,
+        setting=Setting(
+            setup=setup,
+            workers=_whole("workers", values["workers"]),
+            stride=stride,
+            seed=ask.seed,
+            closed_loop=ask.closed_loop,
+            service_seconds=ask.service_seconds,
+        ),
+        load=load,
+        speed=_positive("speed", values.get("speed") or "1"),
+        labels={name: value for name, value in values.items() if value},
+    )
+
+
+def _setup(trace: Trace, values: Mapping[str, str]) -> WorkerSetup:
+    setup = _worker(values["worker"], values.get("kv_format"))
+    changes: dict[str, int | float | str] = {
+        name: _whole(name, values[name])
+        for name in ("block_size", "max_running", "token_budget")
+        if values.get(name)
+    }
+    if eviction := values.get("eviction"):
+        if eviction not in POLICIES:
+            raise PlanError(f"eviction {eviction!r}: there are {', '.join(POLICIES)}")
+        changes["eviction"] = eviction
+    if chunk := values.get("chunk_ms"):
+        changes["chunk_seconds"] = _positive("chunk_ms", chunk) / 1000
+    block_size = int(changes.get("block_size", setup.block_size))
+    if blocks := values.get("kv_blocks"):
+        changes["num_blocks"] = (
+            _endless(trace, block_size) if blocks == ENDLESS else _whole("kv_blocks", blocks)
+        )
+    elif block_size != setup.block_size:
+        changes["num_blocks"] = setup.kv_tokens // block_size
+    setup = replace(setup, **changes)  # type: ignore[arg-type]
+    if setup.max_running > setup.token_budget:
+        raise PlanError(
+            f"max_running {setup.max_running}: a step of token_budget {setup.token_budget} has no "
+            f"room for a token of each"
+        )
+    return setup
+
+
+def _worker(name: str, kv_format: str | None) -> WorkerSetup:
+    if name in preset_names():
+        return preset(name, kv_format or "none")
+    path = Path(name)
+    if not path.exists():
+        raise PlanError(
+            f"worker {name!r} is no preset and no file; presets: {', '.join(preset_names())}; "
+            f"--calibrate measures a live worker into a file"
+        )
+    if kv_format is not None:
+        raise PlanError(f"kv_format {kv_format!r}: worker {name} was measured in one of its own")
+    return read_setup(path)
+
+
+def _endless(trace: Trace, block_size: int) -> int:
+    return sum(
+        math.ceil((request.prompt.tokens + request.output_tokens) / block_size) + 1
+        for request in trace.requests
+    )
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise PlanError(f"{name} {text!r}: wanted is a whole number, 1 or more")
+    return int(text)
+
+
+def _positive(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise PlanError(f"{name} {text!r}: wanted is a number above 0")
+    return number
