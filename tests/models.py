@@ -24,9 +24,15 @@ _CORPUS = Path(__file__).parent.parent / "LICENSE"
 
 
 def make_tiny(
-    directory: Path, arch: Architecture, seed: int = 0, max_context: int = MAX_CONTEXT
+    directory: Path,
+    arch: Architecture,
+    seed: int = 0,
+    max_context: int = MAX_CONTEXT,
+    *,
+    layers: int = 2,
+    heads: int = 4,
 ) -> Path:
-    """Write a model of 2 layers, 4 heads over 2 KV heads of 16, 512 tokens; returns `directory`.
+    """Write a model of `heads` over half as many KV heads of 16, 512 tokens; returns `directory`.
 
     Equal arguments write equal weights; another `seed` is another model, so another fingerprint.
     """
@@ -35,11 +41,11 @@ def make_tiny(
 
     shape = {
         "vocab_size": VOCAB_SIZE,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
+        "hidden_size": 16 * heads,
+        "intermediate_size": 32 * heads,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads // 2,
         "head_dim": 16,
         "max_position_embeddings": max_context,
         "initializer_range": 0.4,
