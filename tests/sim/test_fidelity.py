@@ -20,7 +20,7 @@ from radixgate.client import Client
 
 from sim.hardware.calibrate import Calibration, Limits, calibrate
 from sim.ideal import ideal_cached
-from sim.policy.catalogue import POLICIES
+from sim.policy.catalogue import policy
 from sim.pool import Setting
 from sim.request import Content, Request, Trace
 from sim.results import Run
@@ -131,7 +131,7 @@ def live(fleet: Fleet, model: Path, trace: Trace) -> list[Answered]:
 def simulated(calibration: Calibration, trace: Trace) -> Run:
     setting = Setting(calibration.setup, WORKERS, STRIDE)
     ideal = ideal_cached(trace, STRIDE)
-    return simulate(trace, setting, POLICIES["cost"], name="cost", ideal=ideal)
+    return simulate(trace, setting, policy("cost"), name="cost", ideal=ideal)
 
 
 def test_live_workers_do_what_the_simulator_says(fleet: Fleet, small_llama: Path) -> None:
