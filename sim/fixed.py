@@ -68,7 +68,10 @@ class FixedWorker:
                 running=self._running,
                 max_running=self._setup.max_running,
                 backlog_tokens=sum(len(tokens) for _, tokens in self._waiting),
+                backlog_work=sum(len(tokens) for _, tokens in self._waiting),
+                attention_tokens=0,
                 prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
+                prefill_work_per_second=self._rates.prefill_work_per_second,
                 decode_tokens_per_second=0.0,
                 itl_ms=0.0,
                 kv=self._manager.stats(),
@@ -119,5 +122,5 @@ class FixedWorker:
         self._computed += computed
         seconds = self._loop.now - self._since
         if seconds > 0:
-            self._rates.step(self._computed, 0, seconds)
+            self._rates.step(self._computed, 0, seconds, self._computed)
             self._computed, self._since = 0, self._loop.now

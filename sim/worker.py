@@ -141,13 +141,17 @@ class SimWorker:
 
     def load(self) -> Load:
         """As it would report now, but for the tokens of a leap under way."""
+        attention_tokens = self._setup.attention_tokens
         return load_message(
             EngineLoad(
                 waiting=len(self._scheduler.waiting),
                 running=len(self._scheduler.running),
                 max_running=self._setup.max_running,
                 backlog_tokens=sum(sequence.pending for sequence in self._visits),
+                backlog_work=sum(each.work(attention_tokens) for each in self._visits),
+                attention_tokens=attention_tokens,
                 prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
+                prefill_work_per_second=self._rates.prefill_work_per_second,
                 decode_tokens_per_second=self._rates.decode_tokens_per_second,
                 itl_ms=self._rates.itl_ms,
                 kv=self._manager.stats(),
@@ -213,7 +217,8 @@ class SimWorker:
     def _finish(self, step: Step, seconds: float) -> None:
         """A step is over that computed prompts too."""
         ended = [chunk.sequence for chunk in step.chunks if self._advance(chunk)]
-        self._rates.step(step.prompt_tokens, step.generations, seconds)
+        work = step.prompt_work(self._setup.attention_tokens)
+        self._rates.step(step.prompt_tokens, step.generations, seconds, work)
         self._end(ended)
         self._begin()
 
@@ -299,7 +304,7 @@ class SimWorker:
         gap = seconds / steps
         self.gaps[round(gap / GAP_UNIT)] += generations * steps
         for _ in range(min(steps, _REMEMBERED)):
-            self._rates.step(0, generations, gap)
+            self._rates.step(0, generations, gap, 0.0)
         for _ in range(min(steps * generations, _REMEMBERED)):
             self._rates.gap(gap)
         return ended

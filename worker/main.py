@@ -287,7 +287,11 @@ def _build_engine(
         manager,
         tokenizer=tokenizer,
         config=EngineConfig(
-            config.stride, config.max_running, config.token_budget, config.chunk_ms / 1000
+            config.stride,
+            config.max_running,
+            config.token_budget,
+            config.chunk_ms / 1000,
+            model.spec.attention_tokens,
         ),
         metrics=EngineMetrics(registry, bytes_per_block),
         clock=time.monotonic,

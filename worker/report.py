@@ -271,6 +271,9 @@ def load_message(load: EngineLoad) -> Load:
         prefill_tokens_per_second=load.prefill_tokens_per_second,
         itl_ms=load.itl_ms,
         regret_ms_per_block=load.regret_ms_per_block,
+        backlog_work=load.backlog_work,
+        prefill_work_per_second=load.prefill_work_per_second,
+        attention_tokens=load.attention_tokens,
     )
 
 

@@ -21,33 +21,37 @@ class Pressure(NamedTuple):
     """What a worker has not measured yet is 0.
 
     Args:
-        tokens_per_ms: of prefill.
-        backlog_tokens: to be computed before the next request.
+        work_per_ms: of prefill, see `radixgate.work`.
+        backlog_work: to be done before the next request.
+        attention_tokens: of the model.
         slot_wait_ms: until everyone waiting and then the next request has a slot; 0 while one is
             free.
-        occupied: share of the slots that are taken.
+        running: sequences.
         free_blocks: of KV memory.
         regret_ms_per_block: what evicting a block costs.
         places: for requests that the worker should have beside those it has; below 0 when it has
             too many.
     """
 
-    tokens_per_ms: float
-    backlog_tokens: int
+    work_per_ms: float
+    backlog_work: float
+    attention_tokens: int
     slot_wait_ms: float
-    occupied: float
+    running: int
     free_blocks: int
     regret_ms_per_block: float
     places: int
 
     @classmethod
     def of(cls, load: Load) -> "Pressure":
-        """As `load` reports it."""
+        """As `load` reports it. Where it tells of tokens alone, each is a work of 1."""
+        weighed = load.prefill_work_per_second > 0
         return cls(
-            tokens_per_ms=load.prefill_tokens_per_second / 1000,
-            backlog_tokens=load.backlog_tokens,
+            work_per_ms=(load.prefill_work_per_second or load.prefill_tokens_per_second) / 1000,
+            backlog_work=load.backlog_work if weighed else load.backlog_tokens,
+            attention_tokens=load.attention_tokens if weighed else 0,
             slot_wait_ms=_slot_wait_ms(load),
-            occupied=load.running / load.max_running if load.max_running else 0.0,
+            running=load.running,
             free_blocks=load.free_blocks,
             regret_ms_per_block=load.regret_ms_per_block,
             places=_places(load),

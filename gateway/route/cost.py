@@ -1,11 +1,12 @@
 """What a request would cost on a worker, in milliseconds of expected delay.
 
-wait      = tokens ahead of it / prefill rate, and the time for a slot when all are taken
-prefill   = its own tokens to compute / prefill rate
+wait      = work ahead of it / prefill rate, and the time for a slot when all are taken
+prefill   = its own work / prefill rate
 interfere = what its prefill adds to the sequences that run there
 evict     = blocks that must go · measured regret per block
 
-Rates are measured by the worker. Until it has measured one, a prior stands in. The lowest wins, but
+Work is tokens weighed by their context, see `radixgate.work`. Rates are measured by the worker.
+Until it has measured one, a prior stands in. The lowest wins, but
 what is computed weighs more than it takes, since it keeps the worker from others too.
 """
 
@@ -14,9 +15,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from radixgate.work import prefill_work
+
 from gateway.fleet.pressure import Pressure
 
-PRIOR_PREFILL_TOKENS_PER_MS = 1.0
+PRIOR_WORK_PER_MS = 1.0
+
+SEQUENCES: Final = 32
+"""So many sequences that are delayed count as much as the request itself."""
 
 
 class CostTerms(NamedTuple):
@@ -70,43 +76,39 @@ COST: Final = CostConfig()
 
 
 def prior_rate(pressures: Iterable[Pressure]) -> float:
-    """Prefill tokens per ms of a worker that has measured none: as its pool's others have."""
-    measured = [pressure.tokens_per_ms for pressure in pressures if pressure.tokens_per_ms]
-    return fmean(measured) if measured else PRIOR_PREFILL_TOKENS_PER_MS
-
-
-def to_compute(tokens: int, cached: float) -> float:
-    """Of a prompt's `tokens`, when `cached` of them are believed to be, so a fraction too.
-
-    At least the last one, which gives the logits.
-    """
-    return tokens - cached if cached < tokens - 1 else 1.0
+    """Prefill work per ms of a worker that has measured none: as its pool's others have."""
+    measured = [pressure.work_per_ms for pressure in pressures if pressure.work_per_ms]
+    return fmean(measured) if measured else PRIOR_WORK_PER_MS
 
 
 def cost(
-    tokens: float,
+    tokens: int,
+    cached: float,
     pressure: Pressure,
     *,
-    reserved_tokens: int,
+    reserved_work: float,
     block_size: int,
     prior_rate: float,
 ) -> CostTerms:
     """The cost of a request on a worker.
 
     Args:
-        tokens: of it to compute there.
+        tokens: of its prompt.
+        cached: of them, as far as that is believed, so a fraction too. The last one is computed in
+            any case, since it gives the logits.
         pressure: on the worker, by its last report.
-        reserved_tokens: on their way to the worker, and not yet part of its backlog.
+        reserved_work: on its way to the worker, and not yet part of its backlog.
         block_size: tokens in one of the worker's blocks.
-        prior_rate: prefill tokens per ms, if the worker has measured none.
+        prior_rate: prefill work per ms, if the worker has measured none.
     """
-    rate = pressure.tokens_per_ms or prior_rate
-    prefill_ms = tokens / rate
-    missing_blocks = -(-tokens // block_size) - pressure.free_blocks
+    rate = pressure.work_per_ms or prior_rate
+    start = min(cached, tokens - 1)
+    prefill_ms = prefill_work(start, tokens, pressure.attention_tokens) / rate
+    missing_blocks = -(-(tokens - start) // block_size) - pressure.free_blocks
     return CostTerms(
-        (pressure.backlog_tokens + reserved_tokens) / rate + pressure.slot_wait_ms,
+        (pressure.backlog_work + reserved_work) / rate + pressure.slot_wait_ms,
         prefill_ms,
-        prefill_ms * pressure.occupied,
+        prefill_ms * pressure.running / SEQUENCES,
         missing_blocks * pressure.regret_ms_per_block if missing_blocks > 0 else 0.0,
     )
 

@@ -53,6 +53,7 @@ class Peers:
                 boundaries=unpack_hashes(reserved.boundaries),
                 stride=reserved.stride,
                 made_at=now,
+                weight=reserved.weight or 1.0,
                 gateway=announcement.gateway,
                 id=reserved.id,
             )

@@ -30,6 +30,7 @@ class Reservation:
         boundaries: of these.
         stride: tokens from one boundary to the next.
         made_at: when this gateway made it or heard of it, in seconds.
+        weight: of one of its tokens as work, see `radixgate.work`.
         gateway: that made it; empty for this one.
         id: counts the reservations of that gateway.
     """
@@ -39,6 +40,7 @@ class Reservation:
     boundaries: Sequence[PrefixHash]
     stride: int
     made_at: float
+    weight: float = 1.0
     gateway: str = ""
     id: int = 0
 
@@ -47,11 +49,11 @@ class Unreported(NamedTuple):
     """What a worker's last load report does not say yet.
 
     Args: `requests` that were reserved there since, less those that ended since, so maybe below 0;
-    reserved `tokens`.
+    reserved `work`.
     """
 
     requests: int
-    tokens: int
+    work: int
 
 
 class Reservations:
@@ -70,9 +72,9 @@ class Reservations:
         self._ended = ended
         # In the order of making, which is the order of expiry.
         self._live: dict[Reservation, None] = {}
-        # Tokens of each that count as load, and their sums.
+        # Work of each that counts as load, and their sums.
         self._unreported: dict[str, dict[Reservation, int]] = {}
-        self._tokens: Counter[str] = Counter()
+        self._work: Counter[str] = Counter()
         # Of each worker: how many of its reservations have a boundary.
         self._counts: defaultdict[str, dict[PrefixHash, int]] = defaultdict(dict)
         # By worker: how many are live, and how many were at its last report.
@@ -100,17 +102,18 @@ class Reservations:
             self.expected.stored(worker, new)
         shared = len(reservation.boundaries) - len(new)
         tokens = max(0, reservation.tokens - shared * reservation.stride)
-        self._unreported.setdefault(worker, {})[reservation] = tokens
-        self._tokens[worker] += tokens
+        work = round(tokens * reservation.weight)
+        self._unreported.setdefault(worker, {})[reservation] = work
+        self._work[worker] += work
 
     def computed(self, reservation: Reservation) -> None:
-        """Its prompt is computed, so its tokens are nobody's load any more. Idempotent."""
+        """Its prompt is computed, so its work is nobody's load any more. Idempotent."""
         worker = reservation.worker
         unreported = self._unreported.get(worker, {})
         if reservation in unreported:
-            self._tokens[worker] -= unreported.pop(reservation)
+            self._work[worker] -= unreported.pop(reservation)
             if not unreported:
-                del self._unreported[worker], self._tokens[worker]
+                del self._unreported[worker], self._work[worker]
 
     def release(self, reservation: Reservation) -> None:
         """The request has ended, well or badly. Idempotent."""
@@ -163,13 +166,13 @@ class Reservations:
     def reported(self, worker: str) -> None:
         """A load report of `worker` came: it includes all that was reserved there before."""
         self._unreported.pop(worker, None)
-        self._tokens.pop(worker, None)
+        self._work.pop(worker, None)
         self._running_when_reported[worker] = self._running[worker]
 
     def unreported(self, worker: str) -> Unreported:
         """What to add to the last load report of `worker`."""
         requests = self._running[worker] - self._running_when_reported.get(worker, 0)
-        return Unreported(requests, self.tokens(worker))
+        return Unreported(requests, self.work(worker))
 
     def match(self, boundaries: Sequence[PrefixHash], held: Mapping[str, int]) -> dict[str, int]:
         """How many of a prompt's `boundaries` each worker holds or is expected to hold.
@@ -178,6 +181,6 @@ class Reservations:
         """
         return self.expected.match_beyond(boundaries, held)
 
-    def tokens(self, worker: str) -> int:
-        """Reserved tokens that the last load report of `worker` does not include."""
-        return self._tokens.get(worker, 0)
+    def work(self, worker: str) -> int:
+        """Reserved work that the last load report of `worker` does not include."""
+        return self._work.get(worker, 0)

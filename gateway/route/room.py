@@ -21,23 +21,23 @@ BACKLOG_MS: Final = 2000.0
 
 
 class Room(NamedTuple):
-    """Args: `requests` that slots and short queues take; `tokens` of prompts until the backlogs are
+    """Args: `requests` that slots and short queues take; `work` of prompts until the backlogs are
     as long as they may be.
     """
 
     requests: int
-    tokens: float
+    work: float
 
     def takes(self, priority: int = 0) -> bool:
         """Whether there is room for one request more.
 
         Workers compute what is urgent first, so a backlog does not hold it up; slots do.
         """
-        return self.requests > 0 and (self.tokens > 0 or priority > 0)
+        return self.requests > 0 and (self.work > 0 or priority > 0)
 
-    def after(self, tokens: int) -> "Room":
-        """What a request leaves that has so many tokens to compute."""
-        return Room(self.requests - 1, self.tokens - tokens)
+    def after(self, work: float) -> "Room":
+        """What a request leaves that takes so much work."""
+        return Room(self.requests - 1, self.work - work)
 
 
 class Occupied(NamedTuple):
@@ -57,24 +57,24 @@ def pool_room(workers: Sequence[Occupied], backlog_ms: float = BACKLOG_MS) -> Ro
     if not workers:
         return None
     prior = prior_rate(pressure for pressure, _ in workers)
-    requests, tokens = 0, 0.0
+    requests, work = 0, 0.0
     for worker in workers:
         room = worker_room(worker, prior, backlog_ms)
         if room.requests > 0:
             requests += room.requests
             # NOTE: slots of a worker whose backlog is long do not make room at another.
-            tokens += max(0.0, room.tokens)
-    return Room(requests, tokens)
+            work += max(0.0, room.work)
+    return Room(requests, work)
 
 
 def worker_room(worker: Occupied, prior_rate: float, backlog_ms: float = BACKLOG_MS) -> Room:
     """Room at one worker; not above 0 where there is none.
 
-    `prior_rate`: prefill tokens per ms, if it has measured none.
+    `prior_rate`: prefill work per ms, if it has measured none.
     """
     pressure, unreported = worker
-    backlog = pressure.backlog_tokens + unreported.tokens
+    backlog = pressure.backlog_work + unreported.work
     return Room(
         pressure.places - unreported.requests,
-        backlog_ms * (pressure.tokens_per_ms or prior_rate) - backlog,
+        backlog_ms * (pressure.work_per_ms or prior_rate) - backlog,
     )

@@ -14,10 +14,11 @@ import xxhash
 from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import TOKEN_BYTES, BoundaryHashes, PrefixHash
 from radixgate.v1.peer_pb2 import Announcement
+from radixgate.work import prefill_work
 
 from gateway.fleet.trust import Belief, Trust
 from gateway.fleet.worker import FleetWorker
-from gateway.route.cost import COST, CostConfig, CostTerms, cost, prior_rate, ranked, to_compute
+from gateway.route.cost import COST, CostConfig, CostTerms, cost, prior_rate, ranked
 from gateway.route.index import PrefixIndex
 from gateway.route.outcome import Promise, Watch
 from gateway.route.peers import Peers
@@ -53,6 +54,10 @@ class Prompt:
     def boundaries(self) -> BoundaryHashes:
         """Hashes of its boundaries, shortest first; made when they are asked for."""
         return BoundaryHashes(self.packed, self.stride, self.seed)
+
+    def work(self, cached: int, attention_tokens: int) -> float:
+        """Of computing what is not `cached`; the last token is computed in any case."""
+        return prefill_work(min(cached, self.tokens - 1), self.tokens, attention_tokens)
 
     @cached_property
     def _beginning(self) -> int:
@@ -173,9 +178,10 @@ class Router:
             matched = held.get(worker.id, 0)
             believed = expected.get(worker.id, 0)
             terms = cost(
-                to_compute(tokens, belief.weight * believed * stride),
+                tokens,
+                belief.weight * believed * stride,
                 worker.pressure,
-                reserved_tokens=self._reservations.tokens(worker.id),
+                reserved_work=self._reservations.work(worker.id),
                 block_size=worker.registration.block_size,
                 prior_rate=rate,
             )
@@ -203,13 +209,19 @@ class Router:
         """Count the request on its chosen worker before that worker reports it, and say so."""
         worker, tokens = chosen.worker, prompt.tokens - chosen.matched_tokens
         boundaries = prompt.boundaries[chosen.matched_tokens // prompt.stride :]
+        weight = prompt.work(chosen.matched_tokens, worker.pressure.attention_tokens) / max(
+            1, tokens
+        )
         reservation = Reservation(
             worker=worker.id,
             tokens=tokens,
             boundaries=boundaries,
             stride=prompt.stride,
             made_at=now,
-            id=self._outbox.reserve(worker.id, worker.epoch, tokens, boundaries, prompt.stride),
+            weight=weight,
+            id=self._outbox.reserve(
+                worker.id, worker.epoch, tokens, boundaries, prompt.stride, weight=weight
+            ),
         )
         self._reservations.reserve(reservation)
         return reservation

@@ -34,7 +34,7 @@ class Outbox:
         self._limit = limit
         self._last_id = 0
         self._number = 0
-        self._unsent: dict[int, tuple[str, int, int, Sequence[PrefixHash], int]] = {}
+        self._unsent: dict[int, tuple[str, int, int, Sequence[PrefixHash], int, float]] = {}
         self._known: set[int] = set()
         self._released: list[int] = []
         self._finished: list[FinishRequest] = []
@@ -46,13 +46,15 @@ class Outbox:
         tokens: int,
         boundaries: Sequence[PrefixHash],
         stride: int,
+        *,
+        weight: float = 1.0,
     ) -> int:
         """Announce a reservation soon; its id. The arguments are the fields of `Reserved`."""
         self._last_id += 1
         if len(self._unsent) >= self._limit:
             self.dropped += 1
         else:
-            self._unsent[self._last_id] = (worker, epoch, tokens, boundaries, stride)
+            self._unsent[self._last_id] = (worker, epoch, tokens, boundaries, stride, weight)
             self.waiting.set()
         return self._last_id
 
@@ -87,8 +89,11 @@ class Outbox:
                     tokens=tokens,
                     boundaries=pack_hashes(boundaries),
                     stride=stride,
+                    weight=weight,
                 )
-                for id_, (worker, epoch, tokens, boundaries, stride) in self._unsent.items()
+                for id_, (worker, epoch, tokens, boundaries, stride, weight) in (
+                    self._unsent.items()
+                )
             ],
             released=self._released,
             finished=self._finished,

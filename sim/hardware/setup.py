@@ -30,6 +30,12 @@ class WorkerSetup:
     gpus: int = 1
 
     @property
+    def attention_tokens(self) -> int:
+        """Of its model, see `radixgate.work`; 0 when context costs nothing."""
+        time = self.step_time
+        return int(time.prompt_token / time.pair) if time.pair else 0
+
+    @property
     def kv_tokens(self) -> int:
         """Tokens that its KV memory holds."""
         return self.num_blocks * self.block_size

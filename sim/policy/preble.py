@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from radixgate.v1.sync_pb2 import Load
 
-from gateway.route.cost import PRIOR_PREFILL_TOKENS_PER_MS
+from gateway.route.cost import PRIOR_WORK_PER_MS
 from sim.policy.base import Choice, Job, Policy, Site
 from sim.policy.history import PromptHistory
 from worker.kv.events import Change
@@ -48,7 +48,7 @@ class Preble(Policy):
         workers = [place.id for place in site.places]
         self._history = PromptHistory(workers)
         self._rates: dict[str, float] = {}
-        self._rate = 1000 * PRIOR_PREFILL_TOKENS_PER_MS
+        self._rate = 1000 * PRIOR_WORK_PER_MS
         self._window: deque[_Sent] = deque()
         self._window_tokens = dict.fromkeys(workers, 0)
         self._window_requests = dict.fromkeys(workers, 0)

@@ -8,21 +8,20 @@ from radixgate.v1.sync_pb2 import Load
 from gateway.fleet.pressure import Pressure
 from gateway.route.cost import (
     COST,
-    PRIOR_PREFILL_TOKENS_PER_MS,
+    PRIOR_WORK_PER_MS,
     CostConfig,
     CostTerms,
     cost,
     prior_rate,
     ranked,
-    to_compute,
 )
 
 IDLE = Load(max_running=8, free_blocks=1000, prefill_tokens_per_second=2000, itl_ms=20)
 
 
-def cost_of(tokens: float, load: Load, reserved: int = 0) -> CostTerms:
+def cost_of(tokens: int, cached: float, load: Load, reserved: int = 0) -> CostTerms:
     pressure = Pressure.of(load)
-    return cost(tokens, pressure, reserved_tokens=reserved, block_size=16, prior_rate=0.5)
+    return cost(tokens, cached, pressure, reserved_work=reserved, block_size=16, prior_rate=0.5)
 
 
 def with_load(**fields: float) -> Load:
@@ -33,41 +32,58 @@ def with_load(**fields: float) -> Load:
 
 
 def test_an_idle_worker_costs_the_prefill() -> None:
-    assert cost_of(to_compute(600, 200), IDLE) == CostTerms(0, 200, 0, 0)
+    assert cost_of(600, 200, IDLE) == CostTerms(0, 200, 0, 0)
 
 
 def test_tokens_ahead_are_waited_for() -> None:
-    assert cost_of(to_compute(100, 0), with_load(backlog_tokens=300), 700).wait_ms == 500
+    assert cost_of(100, 0, with_load(backlog_tokens=300), 700).wait_ms == 500
 
 
 def test_a_fully_cached_prompt_computes_its_last_token() -> None:
-    assert cost_of(to_compute(600, 600), IDLE).prefill_ms == 0.5
+    assert cost_of(600, 600, IDLE).prefill_ms == 0.5
 
 
 def test_a_full_house_is_waited_for() -> None:
     # 8 run, 128 tokens of 20 ms each to go: one leaves every 320 ms, and two go in before us.
-    assert cost_of(to_compute(100, 0), with_load(running=8, waiting=2)).wait_ms == 960
-    assert cost_of(to_compute(100, 0), with_load(running=7)).wait_ms == 0
+    assert cost_of(100, 0, with_load(running=8, waiting=2)).wait_ms == 960
+    assert cost_of(100, 0, with_load(running=7)).wait_ms == 0
 
 
 def test_prefill_interferes_with_what_runs() -> None:
-    assert cost_of(to_compute(400, 0), with_load(running=4)).interfere_ms == 100
+    assert cost_of(400, 0, with_load(running=4)).interfere_ms == 25
+
+
+def test_context_makes_a_token_dearer_at_a_worker_that_says_so() -> None:
+    knows = Load(
+        prefill_work_per_second=1000, attention_tokens=500, backlog_work=40, backlog_tokens=7
+    )
+    # 500 tokens whose contexts are 750 long on average.
+    assert cost_of(1000, 500, knows, 60) == CostTerms(100, 1250, 0, 0)
+    plain = Load(prefill_tokens_per_second=1000, attention_tokens=500, backlog_tokens=7)
+    assert cost_of(1000, 500, plain) == CostTerms(7, 500, 0, 0)
+
+
+def test_how_long_the_prompts_were_says_nothing_of_a_worker() -> None:
+    """What was measured on long prompts alone must not make a worker look slow."""
+    long = Load(prefill_tokens_per_second=250, prefill_work_per_second=1000, attention_tokens=500)
+    short = Load(prefill_tokens_per_second=1000, prefill_work_per_second=1000, attention_tokens=500)
+    assert cost_of(1000, 0, long) == cost_of(1000, 0, short)
 
 
 def test_blocks_that_must_go_are_regretted() -> None:
     full = Load(free_blocks=5, regret_ms_per_block=3, prefill_tokens_per_second=1000)
-    assert cost_of(to_compute(161, 0), full).evict_ms == 18
-    assert cost_of(to_compute(80, 0), full).evict_ms == 0
+    assert cost_of(161, 0, full).evict_ms == 18
+    assert cost_of(80, 0, full).evict_ms == 0
 
 
 def test_a_worker_that_measured_nothing_yet_has_the_prior() -> None:
-    assert cost_of(to_compute(100, 0), Load()) == CostTerms(0, 200, 0, 0)
+    assert cost_of(100, 0, Load()) == CostTerms(0, 200, 0, 0)
 
 
 def test_the_prior_is_what_the_others_measured() -> None:
     loads = [IDLE, Load(), Load(prefill_tokens_per_second=1000)]
     assert prior_rate(map(Pressure.of, loads)) == 1.5
-    assert prior_rate([Pressure.of(Load())]) == prior_rate([]) == PRIOR_PREFILL_TOKENS_PER_MS
+    assert prior_rate([Pressure.of(Load())]) == prior_rate([]) == PRIOR_WORK_PER_MS
 
 
 LOADS = st.builds(
@@ -80,6 +96,9 @@ LOADS = st.builds(
     prefill_tokens_per_second=st.floats(0, 1e5).filter(lambda rate: rate == 0 or rate > 1),
     itl_ms=st.floats(0, 1e3),
     regret_ms_per_block=st.floats(0, 1e3),
+    backlog_work=st.floats(0, 1e6),
+    prefill_work_per_second=st.floats(0, 1e5).filter(lambda rate: rate == 0 or rate > 1),
+    attention_tokens=st.integers(0, 10**5),
 )
 
 
@@ -87,8 +106,8 @@ LOADS = st.builds(
 def test_no_term_is_negative_and_holding_more_never_costs_more(
     load: Load, tokens: int, share: float, smaller: float, reserved: int
 ) -> None:
-    warm = cost_of(to_compute(tokens, share * tokens), load, reserved)
-    cold = cost_of(to_compute(tokens, smaller * share * tokens), load, reserved)
+    warm = cost_of(tokens, share * tokens, load, reserved)
+    cold = cost_of(tokens, smaller * share * tokens, load, reserved)
     assert min(warm) >= 0
     assert all(less <= more for less, more in zip(warm, cold, strict=True))
     assert warm.total_ms == pytest.approx(sum(warm))

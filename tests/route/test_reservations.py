@@ -93,7 +93,7 @@ class ReservationsMachine(RuleBasedStateMachine):
         for worker in WORKERS:
             mine = [live for live in self.live if live.worker == worker]
             unreported = [self.tokens[live] for live in mine if live in self.computing]
-            assert self.reservations.tokens(worker) == sum(unreported)
+            assert self.reservations.work(worker) == sum(unreported)
             since = len(mine) - self.when_reported[worker]
             assert self.reservations.unreported(worker) == Unreported(since, sum(unreported))
             longest = max((len(live.boundaries) for live in mine), default=0)
@@ -117,7 +117,7 @@ def test_a_burst_of_siblings_is_expected_where_the_first_went() -> None:
     second = Reservation("a", 260, [*shared, PrefixHash(101)], STRIDE, 2.0)
     reservations.reserve(first)
     reservations.reserve(second)
-    assert reservations.tokens("a") == 260 + (260 - 3 * STRIDE), "the prefix is computed once"
+    assert reservations.work("a") == 260 + (260 - 3 * STRIDE), "the prefix is computed once"
     reservations.release(first)
     assert reservations.expected.match([*shared, PrefixHash(102)]) == {"a": 3}
     assert len(reservations.expected) == 4

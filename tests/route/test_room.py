@@ -52,10 +52,10 @@ def test_a_worker_out_of_memory_keeps_a_short_queue_and_no_more() -> None:
 
 
 def test_the_backlog_is_no_longer_than_its_time() -> None:
-    tokens = worker_room(occupied(Unreported(1, 30), backlog_tokens=50), 1.0).tokens
-    assert tokens == pytest.approx(BACKLOG_MS * 0.1 - 50 - 30)
+    work = worker_room(occupied(Unreported(1, 30), backlog_tokens=50), 1.0).work
+    assert work == pytest.approx(BACKLOG_MS * 0.1 - 50 - 30)
     unmeasured = occupied(prefill_tokens_per_second=0)
-    assert worker_room(unmeasured, 7.0).tokens == BACKLOG_MS * 7
+    assert worker_room(unmeasured, 7.0).work == BACKLOG_MS * 7
 
 
 def test_a_worker_that_has_not_reported_gets_one_request() -> None:

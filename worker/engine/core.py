@@ -42,12 +42,14 @@ class EngineConfig:
         max_running: as in `Scheduler`.
         token_budget: as in `Scheduler`.
         chunk_seconds: by so much at most the prompts in one step delay its generations.
+        attention_tokens: of the model, see `radixgate.work`; 0 when that is not known.
     """
 
     stride: int
     max_running: int
     token_budget: int
     chunk_seconds: float
+    attention_tokens: int = 0
 
 
 class EngineCore:
@@ -167,19 +169,24 @@ class EngineCore:
         now = self._clock()
         for row, chunk in enumerate(step.chunks):
             events += self._advance(chunk, logits, row, now)
-        self._rates.step(step.prompt_tokens, step.generations, self._clock() - began)
+        work = step.prompt_work(self._config.attention_tokens)
+        self._rates.step(step.prompt_tokens, step.generations, self._clock() - began, work)
         self._metrics.step(step.prompt_tokens, step.generations, len(step.preempted))
         return events
 
     def load(self) -> EngineLoad:
         """The state now, without pins whose time has passed; also in the metrics from here on."""
         self._manager.expire(self._clock())
+        attention_tokens = self._config.attention_tokens
         load = EngineLoad(
             waiting=len(self._scheduler.waiting),
             running=len(self._scheduler.running),
             max_running=self._config.max_running,
             backlog_tokens=sum(sequence.pending for sequence in self._sequences.values()),
+            backlog_work=sum(each.work(attention_tokens) for each in self._sequences.values()),
+            attention_tokens=attention_tokens,
             prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
+            prefill_work_per_second=self._rates.prefill_work_per_second,
             decode_tokens_per_second=self._rates.decode_tokens_per_second,
             itl_ms=self._rates.itl_ms,
             kv=self._manager.stats(),

@@ -22,6 +22,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from radixgate.work import prefill_work
+
 from worker.engine.sequence import Sequence, Urgency
 from worker.kv.manager import KVManager, SequenceKV
 
@@ -45,6 +47,10 @@ class Chunk(NamedTuple):
         """Tokens to compute."""
         return self.stop - self.start
 
+    def work(self, attention_tokens: int) -> float:
+        """Of computing it, see `radixgate.work`."""
+        return prefill_work(self.start, self.stop, attention_tokens)
+
     @property
     def generates(self) -> bool:
         """Whether it is just the newest token of a generation under way."""
@@ -63,6 +69,12 @@ class Step(NamedTuple):
     preempted: list[Sequence]
     generations: int
     prompt_tokens: int
+
+    def prompt_work(self, attention_tokens: int) -> float:
+        """Of computing the prompts, see `radixgate.work`."""
+        if not self.prompt_tokens:
+            return 0.0
+        return sum(each.work(attention_tokens) for each in self.chunks if not each.generates)
 
 
 class Scheduler:

@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
+from radixgate.work import prefill_work
+
 from worker.engine.events import Finished, FinishReason, Output
 from worker.engine.request import Request
 from worker.kv.manager import SequenceKV
@@ -93,6 +95,11 @@ class Sequence:
         """Tokens to compute before the next comes; at least 1, since the last gives the next."""
         stored = self.kv.stored if self.kv else self.cached_hint
         return max(len(self.tokens) - stored, 1)
+
+    def work(self, attention_tokens: int) -> float:
+        """Of computing what is pending, see `radixgate.work`."""
+        length = len(self.tokens)
+        return prefill_work(length - self.pending, length, attention_tokens)
 
     @property
     def output_tokens(self) -> int:

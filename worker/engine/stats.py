@@ -31,17 +31,22 @@ class Rates:
     """How fast the engine is, learned from its steps.
 
     The prefill rate is what prompts cost on top: of a step that also decodes, the time that steps
-    which only decode take is not counted. So small chunks measure it as well as large ones do.
+    which only decode take is not counted. So small chunks measure it as well as large ones do. It
+    is measured in tokens, which says what comes next, and in work (`radixgate.work`), which says
+    how fast the worker is, whatever the lengths of the prompts that it happened to get.
     """
 
     def __init__(self) -> None:
         self._prefill = Mean()
+        self._prefill_work = Mean()
         self._decode = Mean()
         self._decode_step = Mean()
         self._gap = Mean()
 
-    def step(self, prefill_tokens: int, decode_tokens: int, seconds: float) -> None:
-        """A step that computed so many tokens of each kind."""
+    def step(
+        self, prefill_tokens: int, decode_tokens: int, seconds: float, prefill_work: float
+    ) -> None:
+        """A step that computed so many tokens of each kind; those of prompts were so much work."""
         if decode_tokens:
             self._decode.observe(decode_tokens, seconds)
         if not prefill_tokens:
@@ -51,6 +56,7 @@ class Rates:
         # NOTE: less than nothing is noise, or the mean is one of larger batches than this.
         if prefill_tokens >= MIN_PREFILL_TOKENS and on_top > 0:
             self._prefill.observe(prefill_tokens, on_top)
+            self._prefill_work.observe(prefill_work, on_top)
 
     def gap(self, seconds: float) -> None:
         """The time between two tokens of one sequence."""
@@ -60,6 +66,11 @@ class Rates:
     def prefill_tokens_per_second(self) -> float:
         """0 until measured."""
         return self._prefill.value
+
+    @property
+    def prefill_work_per_second(self) -> float:
+        """0 until measured."""
+        return self._prefill_work.value
 
     def chunk(self, seconds: float) -> int | None:
         """Prompt tokens that take so long, or the fewest that the rate can be measured by.
@@ -86,6 +97,7 @@ class EngineLoad:
 
     Attributes:
         backlog_tokens: still to be computed for all sequences.
+        backlog_work: the same as work, see `radixgate.work`, with `attention_tokens` of the model.
         regret_ms_per_block: mean recompute time that evicting a block has cost; 0 until measured.
     """
 
@@ -93,7 +105,10 @@ class EngineLoad:
     running: int
     max_running: int
     backlog_tokens: int
+    backlog_work: float
+    attention_tokens: int
     prefill_tokens_per_second: float
+    prefill_work_per_second: float
     decode_tokens_per_second: float
     itl_ms: float
     kv: KVStats

@@ -51,14 +51,32 @@ def kv_shape(config: Any, block_size: int) -> KVShape:
 
 def count_parameters(config: Any) -> int:
     """Elements of all weights of a model, those that share memory once."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    return sum(parameter.numel() for parameter in model.parameters())
+    return sum(parameter.numel() for parameter in _weightless(config).parameters())
+
+
+def attention_tokens(config: Any) -> int:
+    """The context at which a prompt token of a model costs twice what it costs without one.
+
+    A token takes 2 operations for each weight that it meets, and for each token before it 4 for
+    each element of the query heads in each layer.
+    """
+    model = _weightless(config)
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    outer = {id(end.weight) for end in ends if end is not None}
+    met = sum(each.numel() for each in model.parameters() if id(each) not in outer)
+    shape = kv_shape(config, block_size=1)
+    return int(met / (2 * shape.layers * config.num_attention_heads * shape.head_dim))
 
 
 def unsupported(config: Any, why: str) -> ModelError:
     """The error that says why a model of this architecture is not served."""
     return ModelError(f"architecture {config.model_type!r} is not supported: {why}")
+
+
+def _weightless(config: Any) -> Any:
+    """The model that `config` describes; its weights have shapes alone."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
 
 
 def _require_plain_attention(config: Any) -> None:

@@ -14,7 +14,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from worker.attention.default import default_attention
-from worker.model.architecture import kv_shape, read_config, unsupported
+from worker.model.architecture import attention_tokens, kv_shape, read_config, unsupported
 from worker.model.compiled import CompiledModel, OtherKindError
 from worker.model.device import choose_dtype
 from worker.model.directory import CONFIG, ModelDirectory, ModelError, open_directory
@@ -157,5 +157,6 @@ def _spec(files: ModelDirectory, model: Any, weights: WeightFormat) -> ModelSpec
         head_dim=shape.head_dim,
         vocab_size=config.vocab_size,
         max_context=config.max_position_embeddings,
+        attention_tokens=attention_tokens(config),
         eos_token_ids=frozenset([ends] if isinstance(ends, int) else ends or ()),
     )

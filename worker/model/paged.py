@@ -27,6 +27,7 @@ class ModelSpec:
         fingerprint: see `worker.model.fingerprint`.
         vocab_size: token ids are below it.
         max_context: tokens of prompt and output together.
+        attention_tokens: the context at which a token takes twice as long as one without.
         eos_token_ids: any of them ends an answer.
     """
 
@@ -38,6 +39,7 @@ class ModelSpec:
     head_dim: int
     vocab_size: int
     max_context: int
+    attention_tokens: int
     eos_token_ids: frozenset[int]
 
     def kv_shape(self, block_size: int) -> KVShape:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from radixgate.v1 import gateway_pb2 as radixgate_dot_v1_dot_gateway__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17radixgate/v1/peer.proto\x12\x0cradixgate.v1\x1a\x1aradixgate/v1/gateway.proto\"i\n\x08Reserved\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x06\x12\x0e\n\x06tokens\x18\x04 \x01(\x04\x12\x12\n\nboundaries\x18\x05 \x01(\x0c\x12\x0e\n\x06stride\x18\x06 \x01(\r\"\x9a\x01\n\x0c\x41nnouncement\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12(\n\x08reserved\x18\x03 \x03(\x0b\x32\x16.radixgate.v1.Reserved\x12\x10\n\x08released\x18\x04 \x03(\x04\x12-\n\x08\x66inished\x18\x05 \x03(\x0b\x32\x1b.radixgate.v1.FinishRequestb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17radixgate/v1/peer.proto\x12\x0cradixgate.v1\x1a\x1aradixgate/v1/gateway.proto\"y\n\x08Reserved\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x06\x12\x0e\n\x06tokens\x18\x04 \x01(\x04\x12\x12\n\nboundaries\x18\x05 \x01(\x0c\x12\x0e\n\x06stride\x18\x06 \x01(\r\x12\x0e\n\x06weight\x18\x07 \x01(\x02\"\x9a\x01\n\x0c\x41nnouncement\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12(\n\x08reserved\x18\x03 \x03(\x0b\x32\x16.radixgate.v1.Reserved\x12\x10\n\x08released\x18\x04 \x03(\x04\x12-\n\x08\x66inished\x18\x05 \x03(\x0b\x32\x1b.radixgate.v1.FinishRequestb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,7 +33,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'radixgate.v1.peer_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RESERVED']._serialized_start=69
-  _globals['_RESERVED']._serialized_end=174
-  _globals['_ANNOUNCEMENT']._serialized_start=177
-  _globals['_ANNOUNCEMENT']._serialized_end=331
+  _globals['_RESERVED']._serialized_end=190
+  _globals['_ANNOUNCEMENT']._serialized_start=193
+  _globals['_ANNOUNCEMENT']._serialized_end=347
 # @@protoc_insertion_point(module_scope)

@@ -31,6 +31,7 @@ class Reserved(_message.Message):
     TOKENS_FIELD_NUMBER: _builtins.int
     BOUNDARIES_FIELD_NUMBER: _builtins.int
     STRIDE_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """1, 2, 3, ... inside the life of its gateway."""
     worker: _builtins.str
@@ -41,6 +42,8 @@ class Reserved(_message.Message):
     """Of these tokens: prefix hashes, little-endian uint64 each, shortest first."""
     stride: _builtins.int
     """Tokens from one boundary to the next."""
+    weight: _builtins.float
+    """What one of these tokens weighs as work, see Load; 0 is 1."""
     def __init__(
         self,
         *,
@@ -50,10 +53,11 @@ class Reserved(_message.Message):
         tokens: _builtins.int = ...,
         boundaries: _builtins.bytes = ...,
         stride: _builtins.int = ...,
+        weight: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundaries", b"boundaries", "epoch", b"epoch", "id", b"id", "stride", b"stride", "tokens", b"tokens", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundaries", b"boundaries", "epoch", b"epoch", "id", b"id", "stride", b"stride", "tokens", b"tokens", "weight", b"weight", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -233,6 +233,9 @@ class Load(_message.Message):
     DRAINING_FIELD_NUMBER: _builtins.int
     SEQ_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    BACKLOG_WORK_FIELD_NUMBER: _builtins.int
+    PREFILL_WORK_PER_SECOND_FIELD_NUMBER: _builtins.int
+    ATTENTION_TOKENS_FIELD_NUMBER: _builtins.int
     backlog_tokens: _builtins.int
     """Tokens still to be computed for requests that were accepted."""
     waiting: _builtins.int
@@ -250,6 +253,14 @@ class Load(_message.Message):
     draining: _builtins.bool
     seq: _builtins.int
     """State of the held set: the seq of the last Delta sent, and the digest after it."""
+    backlog_work: _builtins.float
+    """Work weighs a prompt token by its context: 1 without any, 2 with one of `attention_tokens`, and so on in
+    proportion. Of the backlog, and of what prefill gets through. A rate in tokens is lower the longer the prompts
+    were, this one is not. 0 where the worker does not measure it.
+    """
+    prefill_work_per_second: _builtins.float
+    attention_tokens: _builtins.int
+    """A number of the model; 0 when tokens take no longer for their context."""
     @_builtins.property
     def digest(self) -> Global___Digest: ...
     def __init__(
@@ -268,10 +279,13 @@ class Load(_message.Message):
         draining: _builtins.bool = ...,
         seq: _builtins.int = ...,
         digest: Global___Digest | None = ...,
+        backlog_work: _builtins.float = ...,
+        prefill_work_per_second: _builtins.float = ...,
+        attention_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backlog_tokens", b"backlog_tokens", "cached_blocks", b"cached_blocks", "digest", b"digest", "draining", b"draining", "free_blocks", b"free_blocks", "itl_ms", b"itl_ms", "max_running", b"max_running", "prefill_tokens_per_second", b"prefill_tokens_per_second", "regret_ms_per_block", b"regret_ms_per_block", "running", b"running", "seq", b"seq", "total_blocks", b"total_blocks", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention_tokens", b"attention_tokens", "backlog_tokens", b"backlog_tokens", "backlog_work", b"backlog_work", "cached_blocks", b"cached_blocks", "digest", b"digest", "draining", b"draining", "free_blocks", b"free_blocks", "itl_ms", b"itl_ms", "max_running", b"max_running", "prefill_tokens_per_second", b"prefill_tokens_per_second", "prefill_work_per_second", b"prefill_work_per_second", "regret_ms_per_block", b"regret_ms_per_block", "running", b"running", "seq", b"seq", "total_blocks", b"total_blocks", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
