@@ -103,7 +103,6 @@ class FixedWorker:
                 self._since = self._loop.now
             self._running += 1
             self.steps += 1
-            self.busy_seconds += self._seconds
             self._listener.started(visit, kv.cached)
             ends = self._loop.now + self._seconds
             self._loop.call_at(ends, partial(self._end, visit, tokens, kv))
@@ -122,5 +121,6 @@ class FixedWorker:
         self._computed += computed
         seconds = self._loop.now - self._since
         if seconds > 0:
+            self.busy_seconds += seconds
             self._rates.step(self._computed, 0, seconds, self._computed)
             self._computed, self._since = 0, self._loop.now
