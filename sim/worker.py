@@ -188,7 +188,8 @@ class SimWorker:
         for sequence in step.preempted:
             self._visits[sequence].book(sequence.tokens)
         work = self._work(step)
-        if work.prompt_tokens:
+        # NOTE: who comes back all cached, from a preemption, had its last token long ago.
+        if work.prompt_tokens or step.admitted:
             seconds = self._time.seconds(work)
             self.busy_seconds += seconds
             self.steps += 1
