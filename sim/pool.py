@@ -24,6 +24,9 @@ from worker.report import COALESCE_SECONDS, LOAD_SECONDS
 NETWORK_SECONDS: Final = 0.0005
 """From a gateway to a worker, and back."""
 
+PATIENCE_SECONDS: Final = 600.0
+"""For so long at most a policy keeps requests while nothing else happens."""
+
 SAMPLES: Final = 300
 """Of the state of all workers in a run, about so many."""
 
@@ -83,7 +86,8 @@ class Simulation:
         self._indexes = {place.id: index for index, place in enumerate(self.places)}
         self._seeds: dict[str, NamespaceSeed] = {}
         self._followers: defaultdict[int, list[Request]] = defaultdict(list)
-        self._jobs: dict[int, Job] = {}
+        self._at_gateway: set[int] = set()
+        self._last_news = 0.0
         self._unsent: Iterator[Request] = iter(())
         self._remaining = len(trace.requests)
         last = trace.requests[-1].at if trace.requests else 0.0
@@ -99,7 +103,7 @@ class Simulation:
         """Play the whole trace. Once.
 
         Raises:
-            RuntimeError: the policy keeps a request for ever.
+            RuntimeError: the policy keeps a request for ever, or sends or refuses one twice.
         """
         for index in range(len(self.workers)):
             self._policy.loaded(self.places[index].id, self.workers[index].load())
@@ -113,6 +117,7 @@ class Simulation:
 
     def send(self, job: Job, choice: Choice) -> None:
         """As `Site` says."""
+        self._leave_gateway(job)
         request = self._trace.requests[job.number]
         index = self._indexes[choice.worker]
         self.recorder.sent(job.number, index, self.now)
@@ -122,6 +127,7 @@ class Simulation:
 
     def refuse(self, job: Job, why: str) -> None:
         """As `Site` says."""
+        self._leave_gateway(job)
         self.recorder.refused(job.number, why)
         self._over(job.number)
 
@@ -189,8 +195,25 @@ class Simulation:
     def _tell(self, news: Callable[[], None]) -> None:
         self._loop.call_at(self.now + NETWORK_SECONDS, news)
 
+    def _leave_gateway(self, job: Job) -> None:
+        if job.number not in self._at_gateway:
+            raise RuntimeError(
+                f"the policy sends or refuses a request twice: request {job.number} is not at the "
+                f"gateway"
+            )
+        self._at_gateway.remove(job.number)
+        self._last_news = self.now
+
     def _sample(self) -> None:
-        self.recorder.sample(self.now, [worker.state() for worker in self.workers])
+        states = [worker.state() for worker in self.workers]
+        self.recorder.sample(self.now, states)
+        idle = not any(running or waiting for running, waiting, _ in states)
+        if idle and self._at_gateway and self.now > self._last_news + PATIENCE_SECONDS:
+            kept = len(self._at_gateway)
+            raise RuntimeError(
+                f"at {self.now:.0f} s the policy keeps {kept} request{'s' if kept > 1 else ''} "
+                f"while all workers are idle, and has for {PATIENCE_SECONDS:.0f} s"
+            )
         self._loop.call_at(self.now + self._sample_seconds, self._sample)
 
     def _begin_clients(self) -> None:
@@ -232,6 +255,8 @@ class Simulation:
             arrived=self.now,
         )
         self.recorder.arrived(request, self.now)
+        self._at_gateway.add(request.number)
+        self._last_news = self.now
         most = self._setting.setup.kv_tokens
         needed = prompt.tokens + request.output_tokens
         if needed > most:
@@ -241,6 +266,7 @@ class Simulation:
 
     def _over(self, number: int) -> None:
         self._remaining -= 1
+        self._last_news = self.now
         self._progress()
         if self._setting.closed_loop is not None:
             self._loop.call_at(self.now, self._send_next)
