@@ -55,7 +55,10 @@ def _apart(request: Request) -> bool:
 def _parts(
     request: Request, block_size: int, *, spelled: bool
 ) -> Iterator[tuple[int | bytes, int]]:
-    """The prompt, and the output if it is known, in parts of at least a block; each its tokens.
+    """The prompt, and the output if it is known, in parts; each with its tokens.
+
+    A part is a block, or an id where blocks do not consist of whole ids. What is left behind the
+    last whole block is left out.
 
     Args: `spelled`, whether parts are tokens, and not what stands for them in prompts.
     """
@@ -64,12 +67,10 @@ def _parts(
     if spelled:
         packed = prompt.packed() + (b"" if output is None else output.packed())
         ids, size = array("I", packed), 1
+        tokens = len(ids)
     elif output is not None and tokens == len(ids) * size:
         ids, tokens = ids + output.ids, tokens + output.tokens
-    if size >= block_size:
-        for place, part in enumerate(ids):
-            yield part, min(size, tokens - place * size)
-        return
-    step = block_size // size
+    step = 1 if block_size % size else block_size // size
     for start in range(0, len(ids) - step + 1, step):
-        yield ids[start : start + step].tobytes(), step * size
+        part = ids[start] if step == 1 else ids[start : start + step].tobytes()
+        yield part, min(step * size, tokens - start * size)

@@ -1,5 +1,7 @@
 """What holds of every run, whatever the trace, the workers and the policy."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,7 +74,7 @@ def test_times_are_in_order(small: Trace, setting: Setting, name: str) -> None:
     each, served = run.requests, run.requests.worker >= 0
     moments = [each.arrived, each.sent, each.started, each.first_token, each.ended]
     assert np.isfinite(each.arrived).all()
-    for before, after in zip(moments, moments[1:], strict=False):
+    for before, after in pairwise(moments):
         assert (before[served] <= after[served]).all()
         assert np.isnan(after[~served]).all()
     assert (np.diff(run.samples.at) > 0).all()
