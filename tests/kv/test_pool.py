@@ -1,5 +1,7 @@
 """The block pool against a set."""
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from worker.kv.pool import BlockPool
 
 @given(st.integers(1, 9), st.lists(st.tuples(st.booleans(), st.integers(0, 10)), max_size=30))
 def test_hands_out_each_block_once(num_blocks: int, steps: list[tuple[bool, int]]) -> None:
-    pool, taken = BlockPool(num_blocks, 4), list[int]()
+    pool, taken = BlockPool(num_blocks, 4), array("q")
     for take, count in steps:
         if take and count > pool.num_free:
             with pytest.raises(RuntimeError, match=f"{count} blocks asked, {pool.num_free} free"):
@@ -29,10 +31,10 @@ def test_hands_out_each_block_once(num_blocks: int, steps: list[tuple[bool, int]
 
 def test_a_block_is_not_freed_twice() -> None:
     pool = BlockPool(2, 4)
-    [block] = pool.allocate(1)
-    pool.free([block])
+    block = pool.allocate(1)
+    pool.free(block)
     with pytest.raises(RuntimeError, match="freed twice"):
-        pool.free([block])
+        pool.free(block)
     pool.check_integrity()
 
 

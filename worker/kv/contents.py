@@ -1,6 +1,5 @@
 """Which boundaries are cached in any namespace: what tells a miss by namespace from a new one."""
 
-from collections import Counter
 from collections.abc import Iterable
 
 from radixgate.prefix import PrefixHash
@@ -11,7 +10,7 @@ class Contents:
 
     def __init__(self) -> None:
         self._content: dict[PrefixHash, PrefixHash] = {}
-        self._cached: Counter[PrefixHash] = Counter()
+        self._cached: dict[PrefixHash, int] = {}
 
     def __contains__(self, content: PrefixHash) -> bool:
         return content in self._cached
@@ -22,13 +21,14 @@ class Contents:
             # NOTE: `removed` cannot tell two prefixes with one hash apart, so the first counts.
             if name not in self._content:
                 self._content[name] = content
-                self._cached[content] += 1
+                self._cached[content] = self._cached.get(content, 0) + 1
 
     def removed(self, names: Iterable[PrefixHash]) -> None:
         """Boundaries left the tree."""
         for name in names:
             content = self._content.pop(name, None)
-            if content is not None:
-                self._cached[content] -= 1
-                if not self._cached[content]:
-                    del self._cached[content]
+            if content is None:
+                continue
+            count = self._cached.pop(content)
+            if count > 1:
+                self._cached[content] = count - 1

@@ -205,9 +205,9 @@ class KVManager:
             False when there are not enough; then only waiting sequences may have lost protection.
         """
         assert kv._node
-        wanted = self._pool.blocks_for(length) - len(kv.blocks)
-        if wanted <= 0:
+        if length <= len(kv.blocks) * self.block_size:
             return True
+        wanted = self._pool.blocks_for(length) - len(kv.blocks)
         account = kv._node.account
         while wanted > self._pool.num_free + self._accounts.evictable_for(account):
             alone = len(self._open) == 1
@@ -298,8 +298,7 @@ class KVManager:
         misses = self._misses(tokens, match)
         node = self._tree.lock(tokens, match, Hold.RUNNING, hit=hit)
         self._waiting.unprotect(tokens)
-        blocks = array("q", match.blocks + self._take(wanted, account))
-        kv = SequenceKV(blocks, cached, cached, misses, node)
+        kv = SequenceKV(match.blocks + self._take(wanted, account), cached, cached, misses, node)
         self._open.add(kv)
         return kv
 
@@ -307,17 +306,20 @@ class KVManager:
         """Move the private blocks that are full into the tree."""
         assert kv._node
         shared, full = kv._node.end, kv.stored // self.block_size
-        own = kv.blocks[shared:full].tolist()
+        own = kv.blocks[shared:full]
         kv._node, held, added = self._tree.extend(kv._node, tokens, own)
-        kv.blocks[shared:full] = array("q", held)
-        duplicates = [mine for mine, tree in zip(own, held, strict=True) if mine != tree]
-        self._pool.free(duplicates)
-        kv._node.account.blocks -= len(duplicates)
+        if held != own:
+            kv.blocks[shared:full] = held
+            pairs = zip(own, held, strict=True)
+            duplicates = array("q", (mine for mine, tree in pairs if mine != tree))
+            self._pool.free(duplicates)
+            kv._node.account.blocks -= len(duplicates)
         self._private_tokens -= len(own) * self.block_size
-        first = full * self.block_size // self._stride - len(added)
-        self._events.stored(added)
-        self._regret.stored(added)
-        self._contents.stored(zip(added, tokens.contents[first:], strict=False))
+        if added:
+            first = full * self.block_size // self._stride - len(added)
+            self._events.stored(added)
+            self._regret.stored(added)
+            self._contents.stored(zip(added, tokens.contents[first:], strict=False))
 
     def _misses(self, tokens: Tokens, match: Match) -> Misses:
         cached = len(match.blocks) * self.block_size
@@ -339,7 +341,7 @@ class KVManager:
         """Make way for a sequence that is alone; False when nothing is held for later."""
         return self._waiting.give_up_one() or self._pins.give_up_one()
 
-    def _take(self, wanted: int, account: Account) -> list[int]:
+    def _take(self, wanted: int, account: Account) -> "array[int]":
         """Blocks for a sequence of `account`.
 
         They come from its own cache as far as it exceeds its maximum, from others' while it has no
@@ -362,5 +364,6 @@ class KVManager:
 
     def _release(self, gone: Evicted, reason: Reason) -> None:
         self._pool.free(gone.blocks)
-        self._contents.removed(gone.hashes)
-        self._events.removed(gone.hashes, reason)
+        if gone.hashes:
+            self._contents.removed(gone.hashes)
+            self._events.removed(gone.hashes, reason)

@@ -1,5 +1,6 @@
 """A node of the radix tree: an edge of whole blocks, who holds it, and what hangs below it."""
 
+from array import array
 from collections.abc import Iterator
 from enum import IntEnum
 from math import exp2
@@ -67,7 +68,7 @@ class Node:
         *,
         start: int = 0,
         edge: bytes = b"",
-        blocks: list[int] | None = None,
+        blocks: "array[int] | None" = None,
         hashes: list[PrefixHash] | None = None,
     ) -> None:
         self.seed = seed
@@ -75,7 +76,7 @@ class Node:
         self.parent = parent
         self.start = start
         self.edge = bytearray(edge)
-        self.blocks = blocks or []
+        self.blocks = array("q") if blocks is None else blocks
         self.hashes = hashes or []
         self.children: dict[bytes, Node] = {}
         self.firsts: list[bytes] = []

@@ -1,6 +1,6 @@
 """Block ids: which are free. Taking and giving back costs O(1) a block, in any order."""
 
-from collections.abc import Iterable
+from array import array
 
 
 class BlockPool:
@@ -16,7 +16,7 @@ class BlockPool:
             raise ValueError(f"a pool of {num_blocks} blocks of {block_size} tokens holds nothing")
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._free = list(reversed(range(num_blocks)))
+        self._free = array("q", reversed(range(num_blocks)))
         self._taken = bytearray(num_blocks)
 
     @property
@@ -24,7 +24,7 @@ class BlockPool:
         """Blocks that `allocate` can hand out now."""
         return len(self._free)
 
-    def allocate(self, count: int) -> list[int]:
+    def allocate(self, count: int) -> "array[int]":
         """Take `count` blocks, the last freed first.
 
         Raises:
@@ -35,21 +35,23 @@ class BlockPool:
             raise RuntimeError(f"{count} blocks asked, {self.num_free} free of {self.num_blocks}")
         blocks = self._free[kept:][::-1]
         del self._free[kept:]
+        taken = self._taken
         for block in blocks:
-            self._taken[block] = 1
+            taken[block] = 1
         return blocks
 
-    def free(self, blocks: Iterable[int]) -> None:
+    def free(self, blocks: "array[int]") -> None:
         """Give back blocks that `allocate` returned.
 
         Raises:
-            RuntimeError: one of them is free already; those before it have been given back.
+            RuntimeError: one of them is free already; those before it are lost.
         """
+        taken = self._taken
         for block in blocks:
-            if not self._taken[block]:
+            if not taken[block]:
                 raise RuntimeError(f"block {block} is freed twice")
-            self._taken[block] = 0
-            self._free.append(block)
+            taken[block] = 0
+        self._free.extend(blocks)
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that hold `tokens` tokens."""

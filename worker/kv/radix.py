@@ -6,9 +6,10 @@ node or one below it: what is held stays. What nobody holds can all be evicted, 
 from its tail, in the order of the policy.
 """
 
+import math
+from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from operator import itemgetter
 from typing import NamedTuple
 
 from radixgate.namespace import NamespaceSeed
@@ -18,6 +19,7 @@ from worker.kv.account import Account, Accounts
 from worker.kv.hottest import HotPrefix, hottest
 from worker.kv.node import Hold, Node
 from worker.kv.policy import Policy
+from worker.kv.queue import LeafQueue
 from worker.kv.tokens import Tokens
 
 
@@ -32,7 +34,7 @@ class Match(NamedTuple):
 
     node: Node | None
     taken: int
-    blocks: list[int]
+    blocks: "array[int]"
 
     def parts(self) -> Iterator[tuple[Node, int]]:
         """The nodes of the path, last one first, each with how many of its blocks belong to it."""
@@ -60,14 +62,14 @@ class Extension(NamedTuple):
     """
 
     node: Node
-    blocks: list[int]
+    blocks: "array[int]"
     stored: list[PrefixHash]
 
 
 class Evicted(NamedTuple):
     """Blocks that left the tree, and the boundaries that left with them."""
 
-    blocks: list[int]
+    blocks: "array[int]"
     hashes: list[PrefixHash]
 
 
@@ -111,9 +113,9 @@ class RadixTree:
         """The longest cached prefix of whole blocks of `tokens`. Changes nothing."""
         node = self._roots.get(tokens.seed)
         if node is None:
-            return Match(None, 0, [])
+            return Match(None, 0, array("q"))
         limit = len(tokens.packed) // self._block_bytes
-        taken, blocks = 0, []
+        taken, blocks = 0, array("q")
         while taken == len(node.blocks) and (step := self._descend(node, tokens, limit)):
             node, taken = step
             blocks += node.blocks[:taken]
@@ -164,12 +166,10 @@ class RadixTree:
         for held in node.path():
             if hold is Hold.RUNNING:
                 held.left = self._tick
-            self._count(held, -1)
-            held.holds[hold] -= 1
-            self._count(held, 1)
+            self._let_go(held, hold)
         self._now_unused(node)
 
-    def extend(self, node: Node, tokens: Tokens, blocks: list[int]) -> Extension:
+    def extend(self, node: Node, tokens: Tokens, blocks: "array[int]") -> Extension:
         """Insert what a sequence has computed, and move its lock to the end of that.
 
         Args:
@@ -182,7 +182,7 @@ class RadixTree:
             already had others for the same tokens.
         """
         limit = node.end + len(blocks)
-        held: list[int] = []
+        held = array("q")
         while step := self._descend(node, tokens, limit):
             child, taken = step
             node = child if taken == len(child.blocks) else self._split(child, taken)
@@ -195,8 +195,6 @@ class RadixTree:
         edge = self._bytes(tokens, node.end, limit)
         if node.parent and node.holds == [1, 0, 0] and not node.children and not node.heat:
             # NOTE: only this sequence has had the leaf, so it grows in place: one node a sequence.
-            self._count(node, -1)
-            self.num_blocks -= len(node.blocks)
             node.edge += edge
             node.blocks += new
             node.hashes += stored
@@ -214,13 +212,13 @@ class RadixTree:
             insort(node.firsts, self._first(edge))
             leaf.holds[Hold.RUNNING] = 1
             node = leaf
-        self.num_blocks += len(node.blocks)
-        self._count(node, 1)
+        self.num_blocks += len(new)
+        self._count(node, len(new))
         return Extension(node, held + new, list(stored))
 
     def evict(self, wanted: int, accounts: Iterable[Account], asker: Account) -> Evicted:
         """Take out `wanted` blocks of `accounts` that may go for `asker`."""
-        gone = Evicted([], [])
+        gone = Evicted(array("q"), [])
         while (missing := wanted - len(gone.blocks)) > 0:
             leaf = self._least_worth(accounts, asker)
             assert leaf, f"{missing} of {wanted} blocks are not evictable"
@@ -230,7 +228,7 @@ class RadixTree:
 
     def clear(self) -> Evicted:
         """Take out all blocks that nobody holds."""
-        gone = Evicted([], [])
+        gone = Evicted(array("q"), [])
         roots = list(self._roots.values())
         unheld = [node for root in roots for node in root.below() if node.hold is None]
         for node in reversed(unheld):
@@ -286,19 +284,21 @@ class RadixTree:
 
         `limit` is the number of blocks of `tokens` that count.
         """
-        if node.end >= limit:
+        if not node.children or node.end >= limit:
             return None
         child = node.children.get(self._bytes(tokens, node.end, node.end + 1))
         if child is None:
             return None
-        most = min(len(child.blocks), limit - child.start)
-        offset = child.start * self._block_bytes
+        most, offset = len(child.blocks), child.start * self._block_bytes
+        if child.start + most <= limit and tokens.packed.startswith(child.edge, offset):
+            return child, most
 
         def differs(blocks: int) -> bool:
             with memoryview(child.edge) as edge:
                 return not tokens.packed.startswith(edge[: blocks * self._block_bytes], offset)
 
-        return child, most if not differs(most) else bisect_left(range(most), True, key=differs) - 1
+        most = min(most, limit - child.start)
+        return child, bisect_left(range(most + 1), True, key=differs) - 1
 
     def _split(self, node: Node, taken: int) -> Node:
         """Cut `node` after `taken` of its blocks; returns the new upper part.
@@ -328,37 +328,52 @@ class RadixTree:
         return upper
 
     def _hold(self, node: Node, hold: Hold) -> None:
+        if node.holds[hold]:
+            node.holds[hold] += 1
+            return
         self._unqueue(node)
-        self._count(node, -1)
-        node.holds[hold] += 1
-        self._count(node, 1)
+        self._count(node, -len(node.blocks))
+        node.holds[hold] = 1
+        self._count(node, len(node.blocks))
 
-    def _count(self, node: Node, sign: int) -> None:
-        """Book the blocks of `node` as its holds are now, or take that back."""
-        size, held = sign * len(node.blocks), node.account.held
+    def _let_go(self, node: Node, hold: Hold) -> None:
+        if node.holds[hold] > 1:
+            node.holds[hold] -= 1
+            return
+        self._count(node, -len(node.blocks))
+        node.holds[hold] = 0
+        self._count(node, len(node.blocks))
+
+    def _count(self, node: Node, blocks: int) -> None:
+        """Book so many `blocks` more of `node`, or fewer, as its holds are now."""
+        held = node.account.held
         running, pinned, waiting = node.holds
         if running:
-            held[Hold.RUNNING] += size
+            held[Hold.RUNNING] += blocks
         if pinned:
-            held[Hold.PINNED] += size
+            held[Hold.PINNED] += blocks
         if waiting:
-            held[Hold.WAITING] += size
+            held[Hold.WAITING] += blocks
         state = node.hold
         if state is None:
-            node.account.evictable += size
+            node.account.evictable += blocks
         else:
-            self.in_state[state] += size
+            self.in_state[state] += blocks
 
     def _least_worth(self, accounts: Iterable[Account], asker: Account) -> Node | None:
         """The leaf that goes first of those that may go for `asker`."""
-        firsts = (
-            (self._policy.worth(kind, self._tick - leaf.left), leaf.left, leaf)
-            for account in accounts
-            if account.spare(asker)
-            for kind, queue in enumerate(account.leaves)
-            if (leaf := queue.first())
-        )
-        return min(firsts, key=itemgetter(0, 1), default=(0.0, 0, None))[2]
+        least, lowest = None, (math.inf, 0)
+        for account in accounts:
+            if not account.spare(asker):
+                continue
+            for kind, queue in enumerate(account.leaves):
+                leaf = queue.first()
+                if leaf is None:
+                    continue
+                worth = self._policy.worth(kind, self._tick - leaf.left), leaf.left
+                if worth < lowest:
+                    least, lowest = leaf, worth
+        return least
 
     def _trim(self, node: Node, keep: int, gone: Evicted) -> None:
         """Move all but the first `keep` blocks of a leaf that nobody holds to `gone`."""
@@ -375,8 +390,9 @@ class RadixTree:
             del node.edge[keep * self._block_bytes :]
             del node.blocks[keep:], node.hashes[boundaries:]
             # NOTE: a shorter leaf may be of another class.
-            self._unqueue(node)
-            self._now_unused(node)
+            if node.queue is not self._queue_of(node):
+                self._unqueue(node)
+                self._now_unused(node)
             return
         first = self._first(node.edge)
         del parent.children[first], parent.firsts[bisect_left(parent.firsts, first)]
@@ -391,9 +407,12 @@ class RadixTree:
     def _now_unused(self, node: Node) -> None:
         """Queue `node` if it can be evicted now; forget it if it is an empty root."""
         if node.evictable and node.queue is None:
-            node.account.leaves[self._policy.class_of(node)].push(node)
+            self._queue_of(node).push(node)
         elif node is self._roots.get(node.seed) and not (node.children or any(node.holds)):
             del self._roots[node.seed]
+
+    def _queue_of(self, leaf: Node) -> LeafQueue:
+        return leaf.account.leaves[self._policy.class_of(leaf)]
 
     def _boundaries(self, start: int, end: int) -> int:
         return end // self._boundary_blocks - start // self._boundary_blocks
