@@ -16,6 +16,7 @@ A sequence's table is shared blocks first, which are the tree's and never change
 """
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from worker.kv.account import Account, Accounts
@@ -209,7 +210,7 @@ class KVManager:
             return True
         wanted = self._pool.blocks_for(length) - len(kv.blocks)
         account = kv._node.account
-        while wanted > self._pool.num_free + self._accounts.evictable_for(account):
+        while self._missing(wanted) > self._accounts.evictable_for(account):
             alone = len(self._open) == 1
             if not (self._give_up_one() if alone else self._waiting.give_up_one()):
                 return False
@@ -347,16 +348,20 @@ class KVManager:
         They come from its own cache as far as it exceeds its maximum, from others' while it has no
         more than its guarantee, and else from whoever has what is worth least.
         """
-        others = [other for other in self._accounts if other is not account]
         self._evict(min(account.excess(wanted), account.evictable), [account], account)
         if account.blocks + wanted <= account.guaranteed:
+            others = [other for other in self._accounts if other is not account]
             spare = sum(other.spare(account) for other in others)
-            self._evict(min(wanted - self._pool.num_free, spare), others, account)
-        self._evict(wanted - self._pool.num_free, [account, *others], account)
+            self._evict(min(self._missing(wanted), spare), others, account)
+        self._evict(self._missing(wanted), self._accounts, account)
         account.blocks += wanted
         return self._pool.allocate(wanted)
 
-    def _evict(self, wanted: int, accounts: list[Account], asker: Account) -> None:
+    def _missing(self, wanted: int) -> int:
+        """Of `wanted` blocks, those that are not free."""
+        return max(0, wanted - self._pool.num_free)
+
+    def _evict(self, wanted: int, accounts: Iterable[Account], asker: Account) -> None:
         if wanted > 0:
             gone = self._tree.evict(wanted, accounts, asker)
             self._regret.evicted(gone.hashes, len(gone.blocks))
