@@ -37,9 +37,9 @@ class StepWork(NamedTuple):
         """Of the chunks of a step."""
         prompt_tokens = generations = context_tokens = 0
         pairs = 0.0
-        for sequence, start, stop, completes in chunks:
+        for _, start, stop, _, generates in chunks:
             length = stop - start
-            if completes and length == 1 and stop > sequence.request.prompt_tokens:
+            if generates:
                 generations += 1
                 context_tokens += stop
             else:

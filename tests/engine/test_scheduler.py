@@ -9,7 +9,7 @@ from radixgate.namespace import Namespace
 from tests.engine.toys import BLOCK, STRIDE, manager, request, toy_tokenizer
 from worker.engine import scheduler as module
 from worker.engine.output import OutputText
-from worker.engine.scheduler import TURN_OF_OLDEST, Chunk, Scheduler, Step
+from worker.engine.scheduler import TURN_OF_OLDEST, Scheduler, Step
 from worker.engine.sequence import Sequence, Times
 from worker.kv.manager import KVManager
 from worker.kv.memory import DEFAULT_POLICY, MemoryPolicy
@@ -66,7 +66,7 @@ class Rig:
             for younger in self.scheduler.waiting:
                 if younger.order > victim.order:
                     self.patience[younger] += module.TURN_OF_OLDEST
-        for sequence, start, stop, completes in step.chunks:
+        for sequence, start, stop, completes, _ in step.chunks:
             assert sequence.kv
             assert start == len(sequence.tokens) - sequence.pending < stop <= len(sequence.tokens)
             assert completes == (stop == len(sequence.tokens))
@@ -228,11 +228,10 @@ def test_who_is_admitted_may_have_lost_its_prefix_to_one_just_before_it() -> Non
 
 
 def test_a_chunk_of_one_token_is_no_generation() -> None:
-    rig = Rig()
-    sequence = rig.add([1, 2, 3])
-    rig.step()
-    assert Chunk(sequence, 3, 4, completes=True).generates
-    assert not Chunk(sequence, 2, 3, completes=False).generates
+    rig = Rig(token_budget=4)
+    rig.add([1, 2, 3, 4, 5])
+    chunks = [[(c.start, c.stop, c.generates) for c in rig.step().chunks] for _ in range(3)]
+    assert chunks == [[(0, 4, False)], [(4, 5, False)], [(5, 6, True)]]
 
 
 def test_siblings_wait_for_a_prefix_that_is_being_computed() -> None:

@@ -34,13 +34,15 @@ ADMISSION_WINDOW = 32
 class Chunk(NamedTuple):
     """Compute the tokens of `sequence` at positions [start, stop).
 
-    With `completes` they are all it has, and the step gives its next token.
+    With `completes` they are all it has, and the step gives its next token. It `generates` when
+    that is just the newest token of a generation under way.
     """
 
     sequence: Sequence
     start: int
     stop: int
     completes: bool
+    generates: bool
 
     @property
     def length(self) -> int:
@@ -50,12 +52,6 @@ class Chunk(NamedTuple):
     def work(self, attention_tokens: int) -> float:
         """Of computing it, see `radixgate.work`."""
         return prefill_work(self.start, self.stop, attention_tokens)
-
-    @property
-    def generates(self) -> bool:
-        """Whether it is just the newest token of a generation under way."""
-        single = self.completes and self.length == 1
-        return single and self.stop > self.sequence.request.prompt_tokens
 
 
 class Step(NamedTuple):
@@ -124,9 +120,8 @@ class Scheduler:
         """
         plan = _Plan(self._token_budget, beside)
         preempted: list[Sequence] = []
-        # NOTE: sorting keeps the order of equals, which is that of urgency.
-        for sequence in sorted(self.running, key=lambda each: each.pending > 1):
-            while sequence.kv and (chunk := plan.offer(sequence)):
+        for sequence, pending in self._running_in_turn():
+            while sequence.kv and (chunk := plan.offer(sequence, pending)):
                 if self._manager.grow(sequence.kv, len(sequence.tokens)):
                     plan.add(chunk)
                     break
@@ -136,6 +131,15 @@ class Scheduler:
                 preempted.append(victim)
         admitted = self._admit(plan)
         return plan.step(admitted, preempted)
+
+    def _running_in_turn(self) -> list[tuple[Sequence, int]]:
+        """The running sequences, each with its pending tokens."""
+        first: list[tuple[Sequence, int]] = []
+        later: list[tuple[Sequence, int]] = []
+        for sequence in self.running:
+            pending = sequence.pending
+            (first if pending == 1 else later).append((sequence, pending))
+        return first + later
 
     def _admit(self, plan: "_Plan") -> list[Sequence]:
         admitted: list[Sequence] = []
@@ -148,7 +152,7 @@ class Scheduler:
                 break
             # NOTE: again, since who was admitted before it may have evicted its prefix.
             self._look_up(sequence)
-            if not plan.offer(sequence):
+            if not plan.offer(sequence, sequence.pending):
                 break
             sequence.kv = self._manager.open(
                 sequence.tokens, sequence.request.final_length, hit=sequence.counts
@@ -162,7 +166,7 @@ class Scheduler:
             insort(self.running, sequence, key=_urgency)
             self._admissions += 1
             admitted.append(sequence)
-            chunk = plan.offer(sequence)
+            chunk = plan.offer(sequence, sequence.pending)
             assert chunk
             plan.add(chunk)
         return admitted
@@ -253,16 +257,16 @@ class _Plan:
         self._prompt = 0
         self._generations = 0
 
-    def offer(self, sequence: Sequence) -> Chunk | None:
-        """As much of `sequence` as there is room for now; None when there is none."""
-        pending = sequence.pending
-        room = min(self.left, pending)
+    def offer(self, sequence: Sequence, pending: int) -> Chunk | None:
+        """As much as there is room for now of the `pending` tokens of `sequence`; None: nothing."""
+        length, room = len(sequence.tokens), self.left
         if pending > 1 and self._generations:
             room = min(room, self._beside - self._prompt)
         if room <= 0:
             return None
-        start = len(sequence.tokens) - pending
-        return Chunk(sequence, start, start + room, room == pending)
+        start, completes = length - pending, room >= pending
+        generates = pending == 1 and length > sequence.request.prompt_tokens
+        return Chunk(sequence, start, length if completes else start + room, completes, generates)
 
     def add(self, chunk: Chunk) -> None:
         """Compute `chunk`, just offered."""
@@ -280,7 +284,7 @@ class _Plan:
         return Step(chunks, admitted, preempted, self._generations, self._prompt)
 
     def _count(self, chunk: Chunk, sign: int) -> None:
-        tokens = sign * chunk.length
+        tokens = sign * (chunk.stop - chunk.start)
         self.left -= tokens
         if chunk.generates:
             self._generations += tokens

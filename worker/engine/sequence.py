@@ -94,7 +94,8 @@ class Sequence:
     def pending(self) -> int:
         """Tokens to compute before the next comes; at least 1, since the last gives the next."""
         stored = self.kv.stored if self.kv else self.cached_hint
-        return max(len(self.tokens) - stored, 1)
+        pending = len(self.tokens) - stored
+        return pending if pending > 1 else 1
 
     def work(self, attention_tokens: int) -> float:
         """Of computing what is pending, see `radixgate.work`."""
