@@ -12,7 +12,7 @@ from sim.hardware.setup import WorkerSetup
 from sim.loop import EventLoop
 from sim.visit import Visit
 from sim.worker import Listener
-from worker.engine.stats import EngineLoad, Rates
+from worker.engine.stats import EngineLoad
 from worker.kv.events import KvEvents
 from worker.kv.manager import KVManager, SequenceKV
 from worker.kv.memory import MemoryPolicy
@@ -24,7 +24,8 @@ from worker.report import load_message
 class FixedWorker:
     """As `SimWorker`, but each request takes `seconds` once its prompt fits into the memory.
 
-    Output is not generated: what is cached is the prompts.
+    A prompt takes no time, so there is no rate to report; the answer takes it all. Output is not
+    generated: what is cached is the prompts.
     """
 
     def __init__(
@@ -50,9 +51,7 @@ class FixedWorker:
         self._manager = KVManager(setup.num_blocks, setup.block_size, stride, events, policy)
         self._waiting: deque[tuple[Visit, Tokens]] = deque()
         self._running = 0
-        self._rates = Rates()
-        # What was computed since when, and is not in the rates yet.
-        self._computed = 0
+        # When the time began that is not in `busy_seconds` yet.
         self._since = 0.0
 
     def submit(self, visit: Visit) -> None:
@@ -70,8 +69,8 @@ class FixedWorker:
                 backlog_tokens=sum(len(tokens) for _, tokens in self._waiting),
                 backlog_work=sum(len(tokens) for _, tokens in self._waiting),
                 attention_tokens=0,
-                prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
-                prefill_work_per_second=self._rates.prefill_work_per_second,
+                prefill_tokens_per_second=0.0,
+                prefill_work_per_second=0.0,
                 decode_tokens_per_second=0.0,
                 itl_ms=0.0,
                 kv=self._manager.stats(),
@@ -104,23 +103,15 @@ class FixedWorker:
             self._running += 1
             self.steps += 1
             self._listener.started(visit, kv.cached)
+            self._listener.first_token(visit)
             ends = self._loop.now + self._seconds
             self._loop.call_at(ends, partial(self._end, visit, tokens, kv))
 
     def _end(self, visit: Visit, tokens: Tokens, kv: SequenceKV) -> None:
-        self._measure(len(tokens) - kv.cached)
         self._manager.commit(kv, tokens, len(tokens))
         self._manager.close(kv)
+        self.busy_seconds += self._loop.now - self._since
+        self._since = self._loop.now
         self._running -= 1
-        self._listener.first_token(visit)
         self._listener.ended(visit)
         self._admit()
-
-    def _measure(self, computed: int) -> None:
-        """So many tokens are computed: of all requests together, since they share the time."""
-        self._computed += computed
-        seconds = self._loop.now - self._since
-        if seconds > 0:
-            self.busy_seconds += seconds
-            self._rates.step(self._computed, 0, seconds, self._computed)
-            self._computed, self._since = 0, self._loop.now

@@ -125,8 +125,12 @@ class Priced(Protocol):
         """Breaks near ties: what is held or on its way there need not be computed twice."""
 
     @property
+    def places(self) -> int:
+        """Breaks near ties between those that hold equally much: for more requests."""
+
+    @property
     def free_blocks(self) -> int:
-        """Breaks near ties between those that hold equally much."""
+        """Breaks near ties between those that have equally many places."""
 
 
 PricedT = TypeVar("PricedT", bound=Priced)
@@ -139,16 +143,16 @@ def ranked(
 
     Of the candidates whose cost counts as equal to the lowest, by `config`, the one that is
     believed to hold the most goes first, since what it saves also serves whoever comes next; then
-    the one with the most free blocks; then the one with the highest `affinity`. That is a hash and
-    not chance, so that gateways that know the same choose the same for one prompt, and spread
-    different prompts.
+    the one with the most places, then with the most free blocks; then the one with the highest
+    `affinity`. That is a hash and not chance, so that gateways that know the same choose the same
+    for one prompt, and spread different prompts.
     """
     if not candidates:
         return []
     costs = [candidate.weighed_ms for candidate in candidates]
     limit = config.tie_limit_ms(min(costs))
     tied = [each for each, total in zip(candidates, costs, strict=True) if total <= limit]
-    merits = [(each.believed_tokens, each.free_blocks) for each in tied]
+    merits = [(each.believed_tokens, each.places, each.free_blocks) for each in tied]
     best = max(merits)
     finalists = [each for each, merit in zip(tied, merits, strict=True) if merit == best]
     winner = finalists[0] if len(finalists) == 1 else max(finalists, key=affinity)

@@ -83,6 +83,7 @@ class Estimate(NamedTuple):
         expected_tokens: held, or expected from requests on their way.
         terms: of the cost.
         weighed_ms: the cost.
+        places: for more requests, by its last report and what was reserved there since.
     """
 
     worker: FleetWorker
@@ -91,6 +92,7 @@ class Estimate(NamedTuple):
     expected_tokens: int
     terms: CostTerms
     weighed_ms: float
+    places: int
 
     @property
     def believed_tokens(self) -> float:
@@ -193,6 +195,7 @@ class Router:
                     believed * stride,
                     terms,
                     self._config.weighed_ms(terms),
+                    worker.pressure.places - self._reservations.unreported(worker.id).requests,
                 )
             )
         return ranked(estimates, lambda estimate: prompt.affinity(estimate.worker.id), self._config)

@@ -116,17 +116,22 @@ def test_no_term_is_negative_and_holding_more_never_costs_more(
 class Offer:
     """A candidate with just a price."""
 
-    def __init__(self, weighed_ms: float, free_blocks: int, believed_tokens: int = 0) -> None:
+    def __init__(
+        self, weighed_ms: float, free_blocks: int, believed_tokens: int = 0, places: int = 0
+    ) -> None:
         self.weighed_ms = weighed_ms
         self.free_blocks = free_blocks
         self.believed_tokens = believed_tokens
+        self.places = places
 
     @property
-    def merit(self) -> tuple[int, int]:
-        return self.believed_tokens, self.free_blocks
+    def merit(self) -> tuple[int, int, int]:
+        return self.believed_tokens, self.places, self.free_blocks
 
 
-OFFERS = st.builds(Offer, st.floats(0, 1e6), st.integers(0, 3), st.integers(0, 2))
+OFFERS = st.builds(
+    Offer, st.floats(0, 1e6), st.integers(0, 3), st.integers(0, 2), st.integers(-1, 1)
+)
 
 
 @given(st.lists(OFFERS))
