@@ -19,8 +19,9 @@ class Visit:
         expected_tokens: that the policy believed to be cached there.
 
     Attributes:
-        generated: tokens of output so far.
-        unbooked: of these, the ones that its sequence does not have yet.
+        length: tokens of prompt and output so far, whether its sequence has them or not.
+        final_length: at its end.
+        look_at: length at which its worker has to see to it.
         preemptions: how often it lost its blocks; known when it has ended.
     """
 
@@ -28,19 +29,17 @@ class Visit:
     request: Request
     worker: int
     expected_tokens: int
-    generated: int = 0
-    unbooked: int = 0
+    length: int = field(init=False)
+    final_length: int = field(init=False)
+    look_at: int = 0
     preemptions: int = 0
     _output: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         output = self.request.output
+        self.length = self.request.prompt.tokens
+        self.final_length = self.length + self.request.output_tokens
         self._output = b"" if output is None else output.packed()
-
-    @property
-    def tokens_left(self) -> int:
-        """That are still to be generated."""
-        return self.request.output_tokens - self.generated
 
     def engine_request(self) -> EngineRequest:
         """As the engine takes it."""
@@ -59,17 +58,12 @@ class Visit:
         tokens.extend(self.job.prompt.packed)
         return tokens
 
-    def generate(self, count: int) -> None:
-        """Take `count` tokens more of its output."""
-        self.generated += count
-        self.unbooked += count
-
     def book(self, tokens: Tokens) -> None:
         """Append what was generated to the `tokens` of its sequence."""
-        count, self.unbooked = self.unbooked, 0
+        booked, prompt = len(tokens), self.request.prompt.tokens
         if self._output:
-            start = (self.generated - count) * TOKEN_BYTES
-            tokens.extend(self._output[start : self.generated * TOKEN_BYTES])
+            start, stop = booked - prompt, self.length - prompt
+            tokens.extend(self._output[start * TOKEN_BYTES : stop * TOKEN_BYTES])
         else:
             own = LAST_ID + 1 + self.request.number
-            tokens.extend(own.to_bytes(TOKEN_BYTES, "little") * count)
+            tokens.extend(own.to_bytes(TOKEN_BYTES, "little") * (self.length - booked))

@@ -20,7 +20,7 @@ from sim.hardware.step_time import StepWork
 from sim.loop import EventLoop
 from sim.visit import Visit
 from worker.engine.events import FinishReason
-from worker.engine.scheduler import Chunk, Scheduler, Step
+from worker.engine.scheduler import Scheduler, Step
 from worker.engine.sequence import Reuse, Sequence, Times
 from worker.engine.stats import EngineLoad, Rates
 from worker.kv.events import KvEvents
@@ -186,7 +186,9 @@ class SimWorker:
         for sequence in step.admitted:
             self._start(sequence)
         for sequence in step.preempted:
-            self._visits[sequence].book(sequence.tokens)
+            visit = self._visits[sequence]
+            visit.book(sequence.tokens)
+            visit.look_at = 0
         work = self._work(step)
         # NOTE: who comes back all cached, from a preemption, had its last token long ago.
         if work.prompt_tokens or step.admitted:
@@ -202,9 +204,13 @@ class SimWorker:
         self._land_later(self._leap)
 
     def _work(self, step: Step) -> StepWork:
-        work = StepWork.of(step.chunks)
-        unbooked = sum(self._visits[chunk.sequence].unbooked for chunk in step.chunks)
-        return work._replace(context_tokens=work.context_tokens + unbooked)
+        context_tokens, pairs = 0, 0.0
+        for sequence, start, stop, _, generates in step.chunks:
+            if generates:
+                context_tokens += self._visits[sequence].length
+            else:
+                pairs += (stop - start) * (start + stop) / 2
+        return StepWork(step.prompt_tokens, pairs, step.generations, context_tokens)
 
     def _start(self, sequence: Sequence) -> None:
         """Tell of a sequence that has just been admitted, if that is for the first time."""
@@ -217,45 +223,45 @@ class SimWorker:
 
     def _finish(self, step: Step, seconds: float) -> None:
         """A step is over that computed prompts too."""
-        ended = [chunk.sequence for chunk in step.chunks if self._advance(chunk)]
+        now, commit, ended = self._loop.now, self._manager.commit, list[Sequence]()
+        for sequence, _, stop, completes, generates in step.chunks:
+            if not generates:
+                assert sequence.kv
+                commit(sequence.kv, sequence.tokens, stop)
+                if not completes:
+                    continue
+            visit = self._visits[sequence]
+            before, sequence.times.last_token = sequence.times.last_token, now
+            if before is None:
+                self._listener.first_token(visit)
+            else:
+                self._rates.gap(now - before)
+                self.gaps[round((now - before) / GAP_UNIT)] += 1
+            visit.length += 1
+            if visit.length >= visit.look_at and self._look_at(sequence, visit):
+                ended.append(sequence)
         work = step.prompt_work(self._setup.attention_tokens)
         self._rates.step(step.prompt_tokens, step.generations, seconds, work)
         self._end(ended)
         self._begin()
 
-    def _advance(self, chunk: Chunk) -> bool:
-        """Take what was computed of a sequence; whether that was its last token."""
-        sequence, now = chunk.sequence, self._loop.now
-        visit = self._visits[sequence]
-        if not chunk.generates:
-            assert sequence.kv
-            self._manager.commit(sequence.kv, sequence.tokens, chunk.stop)
-            if not chunk.completes:
-                return False
-        before, sequence.times.last_token = sequence.times.last_token, now
-        if before is None:
-            self._listener.first_token(visit)
-        else:
-            self._rates.gap(now - before)
-            self.gaps[round((now - before) / GAP_UNIT)] += 1
-        return self._generate(sequence, visit, 1)
-
-    def _generate(self, sequence: Sequence, visit: Visit, count: int) -> bool:
-        """`count` tokens more; whether the last one is among them."""
+    def _look_at(self, sequence: Sequence, visit: Visit) -> bool:
+        """Book what was generated if that is to be done now; whether it has ended."""
         kv, tokens = sequence.kv, sequence.tokens
         assert kv
-        first = visit.generated == 0
-        visit.generate(count)
-        ended = visit.tokens_left == 0
+        first = len(tokens) == sequence.request.prompt_tokens
+        ended = visit.length == visit.final_length
         room = len(kv.blocks) * self._setup.block_size
-        if ended or first or len(tokens) + visit.unbooked > room:
+        if ended or first or visit.length > room:
             visit.book(tokens)
             self._manager.commit(kv, tokens, len(tokens) - 1)
+        visit.look_at = min(visit.final_length, room + 1)
         return ended
 
     def _most_steps(self, sequences: list[Sequence], context: int) -> int:
         """So many steps can follow each other before a sequence ends or memory may be short."""
-        steps = min(self._visits[sequence].tokens_left for sequence in sequences)
+        visits = [self._visits[sequence] for sequence in sequences]
+        steps = min([visit.final_length - visit.length for visit in visits])
         stats, size = self._manager.stats(), self._setup.block_size
         spare = stats.free_blocks + stats.cached_blocks
         # NOTE: each sequence has room for the first step, and starts a block once in `size` more.
@@ -291,13 +297,15 @@ class SimWorker:
         generations, steps = len(leap.sequences), leap.steps
         ended = []
         for sequence in leap.sequences:
-            assert sequence.kv
             visit = self._visits[sequence]
-            last = len(sequence.tokens) + visit.unbooked + steps - 1
-            grown = self._manager.grow(sequence.kv, last)
-            assert grown, "a leap went beyond the memory"
             sequence.times.last_token = leap.ends
-            if self._generate(sequence, visit, steps):
+            visit.length += steps
+            if visit.length < visit.look_at:
+                continue
+            assert sequence.kv
+            grown = self._manager.grow(sequence.kv, visit.length - 1)
+            assert grown, "a leap went beyond the memory"
+            if self._look_at(sequence, visit):
                 ended.append(sequence)
         seconds = leap.ends - leap.began
         self.busy_seconds += seconds

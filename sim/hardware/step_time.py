@@ -10,11 +10,8 @@ is much the larger, and else too long, by half of it at most.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
-
-from worker.engine.scheduler import Chunk
 
 
 class StepWork(NamedTuple):
@@ -31,21 +28,6 @@ class StepWork(NamedTuple):
     pairs: float
     generations: int
     context_tokens: int
-
-    @classmethod
-    def of(cls, chunks: Iterable[Chunk]) -> "StepWork":
-        """Of the chunks of a step."""
-        prompt_tokens = generations = context_tokens = 0
-        pairs = 0.0
-        for _, start, stop, _, generates in chunks:
-            length = stop - start
-            if generates:
-                generations += 1
-                context_tokens += stop
-            else:
-                prompt_tokens += length
-                pairs += length * (start + stop) / 2
-        return cls(prompt_tokens, pairs, generations, context_tokens)
 
 
 @dataclass(frozen=True, slots=True)
