@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
-from radixgate.prefix import TOKEN_BYTES
 
 LAST_ID: Final = 2**31 - 1
 """The highest id of a block; what is above stands for output that nobody knows."""
@@ -29,7 +28,7 @@ class Content(NamedTuple):
     def packed(self) -> bytes:
         """As token ids, little-endian uint32: each id as often as it stands for tokens."""
         ids = np.frombuffer(self.ids, "<u4")
-        return np.repeat(ids, self.block_tokens).tobytes()[: self.tokens * TOKEN_BYTES]
+        return ids.repeat(self.block_tokens)[: self.tokens].tobytes()
 
 
 @dataclass(frozen=True, slots=True)

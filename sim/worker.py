@@ -147,8 +147,8 @@ class SimWorker:
                 waiting=len(self._scheduler.waiting),
                 running=len(self._scheduler.running),
                 max_running=self._setup.max_running,
-                backlog_tokens=sum(sequence.pending for sequence in self._visits),
-                backlog_work=sum(each.work(attention_tokens) for each in self._visits),
+                backlog_tokens=sum([sequence.pending for sequence in self._visits]),
+                backlog_work=sum([each.work(attention_tokens) for each in self._visits]),
                 attention_tokens=attention_tokens,
                 prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
                 prefill_work_per_second=self._rates.prefill_work_per_second,
@@ -251,11 +251,10 @@ class SimWorker:
         assert kv
         first = len(tokens) == sequence.request.prompt_tokens
         ended = visit.length == visit.final_length
-        room = len(kv.blocks) * self._setup.block_size
-        if ended or first or visit.length > room:
+        if ended or first or visit.length > kv.room:
             visit.book(tokens)
             self._manager.commit(kv, tokens, len(tokens) - 1)
-        visit.look_at = min(visit.final_length, room + 1)
+        visit.look_at = min(visit.final_length, kv.room + 1)
         return ended
 
     def _most_steps(self, sequences: list[Sequence], context: int) -> int:

@@ -121,11 +121,12 @@ class Scheduler:
         plan = _Plan(self._token_budget, beside)
         preempted: list[Sequence] = []
         for sequence, pending in self._running_in_turn():
-            while sequence.kv and (chunk := plan.offer(sequence, pending)):
-                if self._manager.grow(sequence.kv, len(sequence.tokens)):
+            length = len(sequence.tokens)
+            while (kv := sequence.kv) and (chunk := plan.offer(sequence, pending)):
+                if length <= kv.room or self._manager.grow(kv, length):
                     plan.add(chunk)
                     break
-                victim = self._least_urgent(sequence.kv)
+                victim = self._least_urgent(kv)
                 plan.drop(victim)
                 self._preempt(victim)
                 preempted.append(victim)

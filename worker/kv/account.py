@@ -88,4 +88,4 @@ class Accounts:
 
     def evictable_for(self, account: Account) -> int:
         """Blocks that may go for a sequence of `account`."""
-        return sum(other.spare(account) for other in self)
+        return sum([other.spare(account) for other in self])

@@ -43,6 +43,7 @@ class SequenceKV:
 
     Attributes:
         blocks: the block table, int64; position p is in blocks[p // block_size] at p % block_size.
+        room: tokens that the blocks have room for.
         stored: tokens whose KV is there. May be all of them (fully cached): then the last one is
             computed again for its logits, but not written.
         cached: tokens that were there at `open`.
@@ -50,6 +51,7 @@ class SequenceKV:
     """
 
     blocks: "array[int]"
+    room: int
     stored: int
     cached: int
     misses: Misses
@@ -206,7 +208,7 @@ class KVManager:
             False when there are not enough; then only waiting sequences may have lost protection.
         """
         assert kv._node
-        if length <= len(kv.blocks) * self.block_size:
+        if length <= kv.room:
             return True
         wanted = self._pool.blocks_for(length) - len(kv.blocks)
         account = kv._node.account
@@ -215,6 +217,7 @@ class KVManager:
             if not (self._give_up_one() if alone else self._waiting.give_up_one()):
                 return False
         kv.blocks.extend(self._take(wanted, account))
+        kv.room = len(kv.blocks) * self.block_size
         return True
 
     def yields(self, kv: SequenceKV, asker: SequenceKV) -> bool:
@@ -230,7 +233,7 @@ class KVManager:
         Blocks that the tree already has for the same tokens replace the sequence's own.
         """
         assert kv._node
-        assert kv.stored <= stored <= len(kv.blocks) * self.block_size
+        assert kv.stored <= stored <= kv.room
         self._private_tokens += stored - kv.stored
         kv.stored = stored
         if stored // self.block_size > kv._node.end:
@@ -245,7 +248,7 @@ class KVManager:
         kv._node.account.blocks -= len(kv.blocks) - shared
         self._private_tokens -= kv.stored - shared * self.block_size
         self._tree.unlock(kv._node, Hold.RUNNING)
-        kv._node, kv.blocks, kv.stored = None, array("q"), 0
+        kv._node, kv.blocks, kv.room, kv.stored = None, array("q"), 0, 0
         self._open.remove(kv)
 
     def clear(self) -> None:
@@ -279,6 +282,7 @@ class KVManager:
         assert len(tree) + len(private) + self._pool.num_free == self._pool.num_blocks, "a leak"
         for account in self._accounts:
             open_kv = [kv for kv in self._open if kv._node and kv._node.account is account]
+            assert all(kv.room == len(kv.blocks) * self.block_size for kv in open_kv)
             assert account.blocks == self._tree.count_blocks(account) + sum(
                 len(kv.blocks) - kv._node.end for kv in open_kv if kv._node
             )
@@ -299,7 +303,8 @@ class KVManager:
         misses = self._misses(tokens, match)
         node = self._tree.lock(tokens, match, Hold.RUNNING, hit=hit)
         self._waiting.unprotect(tokens)
-        kv = SequenceKV(match.blocks + self._take(wanted, account), cached, cached, misses, node)
+        blocks = match.blocks + self._take(wanted, account)
+        kv = SequenceKV(blocks, len(blocks) * self.block_size, cached, cached, misses, node)
         self._open.add(kv)
         return kv
 
@@ -348,12 +353,14 @@ class KVManager:
         They come from its own cache as far as it exceeds its maximum, from others' while it has no
         more than its guarantee, and else from whoever has what is worth least.
         """
-        self._evict(min(account.excess(wanted), account.evictable), [account], account)
+        if excess := account.excess(wanted):
+            self._evict(min(excess, account.evictable), [account], account)
         if account.blocks + wanted <= account.guaranteed:
             others = [other for other in self._accounts if other is not account]
             spare = sum(other.spare(account) for other in others)
             self._evict(min(self._missing(wanted), spare), others, account)
-        self._evict(self._missing(wanted), self._accounts, account)
+        if missing := self._missing(wanted):
+            self._evict(missing, self._accounts, account)
         account.blocks += wanted
         return self._pool.allocate(wanted)
 

@@ -418,7 +418,8 @@ class RadixTree:
         return end // self._boundary_blocks - start // self._boundary_blocks
 
     def _bytes(self, tokens: Tokens, start: int, end: int) -> bytes:
-        return bytes(tokens.packed[start * self._block_bytes : end * self._block_bytes])
+        with memoryview(tokens.packed) as packed:
+            return bytes(packed[start * self._block_bytes : end * self._block_bytes])
 
     def _first(self, edge: bytes | bytearray) -> bytes:
         return bytes(edge[: self._block_bytes])

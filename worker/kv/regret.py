@@ -1,6 +1,7 @@
 """Regret: what evictions have cost so far, in tokens that had to be computed again."""
 
 from collections.abc import Iterable
+from itertools import islice
 
 from radixgate.prefix import PrefixHash
 
@@ -33,8 +34,9 @@ class Regret:
         for name in hashes:
             self._evicted.pop(name, None)
             self._evicted[name] = None
-        while len(self._evicted) > self._capacity:
-            del self._evicted[next(iter(self._evicted))]
+        forgotten = max(0, len(self._evicted) - self._capacity)
+        for name in list(islice(self._evicted, forgotten)):
+            del self._evicted[name]
 
     def stored(self, hashes: Iterable[PrefixHash]) -> None:
         """These boundaries were computed; those remembered as evicted were computed again."""

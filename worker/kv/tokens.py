@@ -1,5 +1,7 @@
 """The tokens of one sequence, growing, with the hash of every boundary that they have passed."""
 
+from functools import lru_cache
+
 from radixgate.namespace import Namespace, NamespaceSeed
 from radixgate.prefix import (
     MAX_TOKEN_ID,
@@ -8,6 +10,11 @@ from radixgate.prefix import (
     PrefixHasher,
     unpack_tokens,
 )
+
+
+@lru_cache(1024)
+def _content_seed(tenant: str) -> NamespaceSeed:
+    return Namespace("", tenant=tenant).seed()
 
 
 class Tokens:
@@ -33,7 +40,7 @@ class Tokens:
         self.contents: list[PrefixHash] = []
         self._stride_bytes = stride * TOKEN_BYTES
         self._hasher = PrefixHasher(stride, seed)
-        self._content_hasher = PrefixHasher(stride, Namespace("", tenant=tenant).seed())
+        self._content_hasher = PrefixHasher(stride, _content_seed(tenant))
 
     def __len__(self) -> int:
         return len(self.packed) // TOKEN_BYTES
@@ -70,6 +77,6 @@ class Tokens:
         hashed = len(self.hashes) * self._stride_bytes
         if len(self.packed) - hashed >= self._stride_bytes:
             whole = len(self.packed) // self._stride_bytes * self._stride_bytes
-            passed = bytes(self.packed[hashed:whole])
-            self.hashes += self._hasher.update(passed)
-            self.contents += self._content_hasher.update(passed)
+            with memoryview(self.packed) as view, view[hashed:whole] as passed:
+                self.hashes += self._hasher.update(passed)
+                self.contents += self._content_hasher.update(passed)
