@@ -21,7 +21,7 @@ from sim.loop import EventLoop
 from sim.visit import Visit
 from worker.engine.events import FinishReason
 from worker.engine.scheduler import Scheduler, Step
-from worker.engine.sequence import Reuse, Sequence, Times
+from worker.engine.sequence import Reuse, Sequence, Times, backlog
 from worker.engine.stats import EngineLoad, Rates
 from worker.kv.events import KvEvents
 from worker.kv.manager import KVManager
@@ -142,13 +142,14 @@ class SimWorker:
     def load(self) -> Load:
         """As it would report now, but for the tokens of a leap under way."""
         attention_tokens = self._setup.attention_tokens
+        pending = backlog(self._visits, attention_tokens)
         return load_message(
             EngineLoad(
                 waiting=len(self._scheduler.waiting),
                 running=len(self._scheduler.running),
                 max_running=self._setup.max_running,
-                backlog_tokens=sum([sequence.pending for sequence in self._visits]),
-                backlog_work=sum([each.work(attention_tokens) for each in self._visits]),
+                backlog_tokens=pending.tokens,
+                backlog_work=pending.work,
                 attention_tokens=attention_tokens,
                 prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
                 prefill_work_per_second=self._rates.prefill_work_per_second,

@@ -22,7 +22,7 @@ from worker.engine.output import OutputText
 from worker.engine.request import Request
 from worker.engine.sampler import Logits
 from worker.engine.scheduler import Chunk, Scheduler
-from worker.engine.sequence import Reuse, Sequence, Times
+from worker.engine.sequence import Reuse, Sequence, Times, backlog
 from worker.engine.stats import EngineLoad, Rates
 from worker.kv.hottest import HotPrefix
 from worker.kv.manager import KVManager
@@ -178,12 +178,13 @@ class EngineCore:
         """The state now, without pins whose time has passed; also in the metrics from here on."""
         self._manager.expire(self._clock())
         attention_tokens = self._config.attention_tokens
+        pending = backlog(self._sequences.values(), attention_tokens)
         load = EngineLoad(
             waiting=len(self._scheduler.waiting),
             running=len(self._scheduler.running),
             max_running=self._config.max_running,
-            backlog_tokens=sum(sequence.pending for sequence in self._sequences.values()),
-            backlog_work=sum(each.work(attention_tokens) for each in self._sequences.values()),
+            backlog_tokens=pending.tokens,
+            backlog_work=pending.work,
             attention_tokens=attention_tokens,
             prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
             prefill_work_per_second=self._rates.prefill_work_per_second,

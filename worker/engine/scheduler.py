@@ -144,7 +144,8 @@ class Scheduler:
 
     def _admit(self, plan: "_Plan") -> list[Sequence]:
         admitted: list[Sequence] = []
-        if self._overcommitted or not plan.left or len(self.running) == self._max_running:
+        full = len(self.running) == self._max_running
+        if not self.waiting or self._overcommitted or not plan.left or full:
             return admitted
         in_turn, refused = self._in_turn(), set[str]()
         while len(self.running) < self._max_running:

@@ -6,6 +6,7 @@ preempted one and the last token of a running one are all just tokens still to b
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -48,6 +49,13 @@ class Text(Protocol):
 
     def take(self, token: int) -> str:
         """The text that `token` decides; it may end the output."""
+
+
+class Backlog(NamedTuple):
+    """Still to be computed: `tokens`, and the same as work, see `radixgate.work`."""
+
+    tokens: int
+    work: float
 
 
 @dataclass(slots=True, eq=False)
@@ -97,11 +105,6 @@ class Sequence:
         pending = len(self.tokens) - stored
         return pending if pending > 1 else 1
 
-    def work(self, attention_tokens: int) -> float:
-        """Of computing what is pending, see `radixgate.work`."""
-        length = len(self.tokens)
-        return prefill_work(length - self.pending, length, attention_tokens)
-
     @property
     def output_tokens(self) -> int:
         """Tokens generated so far, here or elsewhere."""
@@ -142,3 +145,13 @@ class Sequence:
             total_seconds=times.last_token - times.arrived,
             preemptions=self.preemptions,
         )
+
+
+def backlog(sequences: Iterable[Sequence], attention_tokens: int) -> Backlog:
+    """What is pending of all `sequences`; `attention_tokens` is of the model."""
+    tokens, work = 0, 0.0
+    for sequence in sequences:
+        pending, length = sequence.pending, len(sequence.tokens)
+        tokens += pending
+        work += prefill_work(length - pending, length, attention_tokens)
+    return Backlog(tokens, work)

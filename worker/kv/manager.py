@@ -131,7 +131,7 @@ class KVManager:
 
     def cached_prefix(self, tokens: Tokens) -> int:
         """Tokens of the longest cached prefix. Changes nothing."""
-        return len(self._tree.match(tokens).blocks) * self.block_size
+        return self._tree.match(tokens).length * self.block_size
 
     def protect(self, tokens: Tokens) -> None:
         """While the sequence waits, keep its cached prefix, as far as the bound allows.
@@ -294,16 +294,16 @@ class KVManager:
         """`open`, if that can be done while everything that is held stays."""
         match = self._tree.match(tokens)
         account = self._accounts.of(tokens.tenant)
-        wanted = self._pool.blocks_for(length) - len(match.blocks)
+        wanted = self._pool.blocks_for(length) - match.length
         mine = account.evictable - match.evictable
         others = self._accounts.evictable_for(account) - account.evictable
         if wanted > self._pool.num_free + mine + others or account.excess(wanted) > mine:
             return None
-        cached = len(match.blocks) * self.block_size
+        cached, held = match.length * self.block_size, match.blocks()
         misses = self._misses(tokens, match)
         node = self._tree.lock(tokens, match, Hold.RUNNING, hit=hit)
         self._waiting.unprotect(tokens)
-        blocks = match.blocks + self._take(wanted, account)
+        blocks = held + self._take(wanted, account)
         kv = SequenceKV(blocks, len(blocks) * self.block_size, cached, cached, misses, node)
         self._open.add(kv)
         return kv
@@ -328,7 +328,7 @@ class KVManager:
             self._contents.stored(zip(added, tokens.contents[first:], strict=False))
 
     def _misses(self, tokens: Tokens, match: Match) -> Misses:
-        cached = len(match.blocks) * self.block_size
+        cached = match.length * self.block_size
         evicted = elsewhere = 0
         for index in range(cached // self._stride, len(tokens.hashes)):
             missed = (index + 1) * self._stride - max(cached, index * self._stride)

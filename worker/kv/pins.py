@@ -54,7 +54,7 @@ class Pins:
             PinRefusedError: there is no room for a pin of all of `tokens`; nothing has changed.
         """
         match = self._tree.match(tokens)
-        wanted = len(tokens) // self._block_size - len(match.blocks) + match.missing(Hold.PINNED)
+        wanted = len(tokens) // self._block_size - match.length + match.missing(Hold.PINNED)
         account = self._accounts.of(tokens.tenant)
         if account.held[Hold.PINNED] + wanted > self._room(account):
             raise PinRefusedError(self._refusal(tokens, wanted, now))
@@ -62,7 +62,7 @@ class Pins:
         self._pins[key] = _Pin(self._tree.lock(tokens, match, Hold.PINNED), now + ttl)
         if before:
             self._tree.unlock(before.node, Hold.PINNED)
-        return len(match.blocks) * self._block_size
+        return match.length * self._block_size
 
     def unpin(self, tokens: Tokens) -> bool:
         """Give up the pin of these tokens; whether there was one."""

@@ -29,12 +29,19 @@ class Match(NamedTuple):
     Attributes:
         node: the last node of the path, None when nothing of the namespace is there.
         taken: blocks of `node` that belong to the prefix.
-        blocks: all blocks of the prefix.
+        length: all blocks of the prefix.
     """
 
     node: Node | None
     taken: int
-    blocks: "array[int]"
+    length: int
+
+    def blocks(self) -> "array[int]":
+        """The blocks of the prefix."""
+        blocks = array("q")
+        for node, taken in reversed(list(self.parts())):
+            blocks += node.blocks[:taken]
+        return blocks
 
     def parts(self) -> Iterator[tuple[Node, int]]:
         """The nodes of the path, last one first, each with how many of its blocks belong to it."""
@@ -113,13 +120,12 @@ class RadixTree:
         """The longest cached prefix of whole blocks of `tokens`. Changes nothing."""
         node = self._roots.get(tokens.seed)
         if node is None:
-            return Match(None, 0, array("q"))
+            return Match(None, 0, 0)
         limit = len(tokens.packed) // self._block_bytes
-        taken, blocks = 0, array("q")
+        taken = 0
         while taken == len(node.blocks) and (step := self._descend(node, tokens, limit)):
             node, taken = step
-            blocks += node.blocks[:taken]
-        return Match(node, taken, blocks)
+        return Match(node, taken, node.start + taken)
 
     def divergence(self, tokens: Tokens, match: Match) -> int:
         """The first position at which `tokens` differ from all that is cached in their namespace.
