@@ -27,6 +27,7 @@ class Pressure(NamedTuple):
         slot_wait_ms: until everyone waiting and then the next request has a slot; 0 while one is
             free.
         running: sequences.
+        prefills: whether it has prompts to compute.
         free_blocks: of KV memory.
         regret_ms_per_block: what evicting a block costs.
         places: for requests that the worker should have beside those it has; below 0 when it has
@@ -38,6 +39,7 @@ class Pressure(NamedTuple):
     attention_tokens: int
     slot_wait_ms: float
     running: int
+    prefills: bool
     free_blocks: int
     regret_ms_per_block: float
     places: int
@@ -52,6 +54,8 @@ class Pressure(NamedTuple):
             attention_tokens=load.attention_tokens if weighed else 0,
             slot_wait_ms=_slot_wait_ms(load),
             running=load.running,
+            # NOTE: each sequence that generates has one token to compute.
+            prefills=load.backlog_tokens > load.running,
             free_blocks=load.free_blocks,
             regret_ms_per_block=load.regret_ms_per_block,
             places=_places(load),

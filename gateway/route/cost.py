@@ -6,8 +6,8 @@ interfere = what its prefill adds to the sequences that run there
 evict     = blocks that must go · measured regret per block
 
 Work is tokens weighed by their context, see `radixgate.work`. Rates are measured by the worker.
-Until it has measured one, a prior stands in. The lowest wins, but
-what is computed weighs more than it takes, since it keeps the worker from others too.
+Until it has measured one, a prior stands in. The lowest wins, but what is computed weighs more than
+it takes, since it keeps the worker from others, the more so the busier the pool is.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,10 @@ from gateway.fleet.pressure import Pressure
 
 PRIOR_WORK_PER_MS = 1.0
 
-SEQUENCES: Final = 32
+MOST_ODDS: Final = 8
+"""Where all workers have prompts to compute, so many are taken to be busy for an idle one."""
+
+SEQUENCES: Final = 16
 """So many sequences that are delayed count as much as the request itself."""
 
 
@@ -46,6 +49,8 @@ class CostConfig:
     Args:
         wait, interfere, evict: factors of these terms; 0 leaves one out.
         compute_weight: what a prefill is taken to delay others by, as a share of its own time.
+        crowd_weight: the same, beyond that, for each worker that has prompts to compute to one that
+            has none.
         tie_ms, tie_ratio: costs within `tie_ms` of the lowest, or this share of it, count as equal.
     """
 
@@ -53,18 +58,24 @@ class CostConfig:
     interfere: float = 1.0
     evict: float = 1.0
     compute_weight: float = 0.25
+    crowd_weight: float = 1.0
     tie_ms: float = 1.0
     tie_ratio: float = 0.05
 
-    def weighed_ms(self, terms: CostTerms) -> float:
-        """What candidates are compared by."""
+    def weighed_ms(self, terms: CostTerms, crowd: float) -> float:
+        """What candidates are compared by; a share of `crowd` of them has prompts to compute."""
         wait_ms, prefill_ms, interfere_ms, evict_ms = terms
         return (
             self.wait * wait_ms
-            + (1 + self.compute_weight) * prefill_ms
+            + self.prefill_factor(crowd) * prefill_ms
             + self.interfere * interfere_ms
             + self.evict * evict_ms
         )
+
+    def prefill_factor(self, crowd: float) -> float:
+        """What a prefill counts, where a share of `crowd` of the workers has prompts to compute."""
+        odds = crowd / (1 - crowd + 1 / MOST_ODDS)
+        return 1 + self.compute_weight + self.crowd_weight * odds
 
     def tie_limit_ms(self, lowest_ms: float) -> float:
         """The highest cost that counts as equal to the lowest one."""

@@ -174,8 +174,14 @@ class Router:
         expected = self._reservations.match(prompt.boundaries, held)
         rate = prior_rate(worker.pressure for worker in candidates)
         tokens, stride = prompt.tokens, prompt.stride
+        reserved = [self._reservations.unreported(worker.id) for worker in candidates]
+        prefills = sum(
+            worker.pressure.prefills or there.work > 0
+            for worker, there in zip(candidates, reserved, strict=True)
+        )
+        crowd = prefills / len(candidates) if candidates else 0.0
         estimates = []
-        for worker in candidates:
+        for worker, there in zip(candidates, reserved, strict=True):
             belief = worker.belief(now)
             matched = held.get(worker.id, 0)
             believed = expected.get(worker.id, 0)
@@ -183,7 +189,7 @@ class Router:
                 tokens,
                 belief.weight * believed * stride,
                 worker.pressure,
-                reserved_work=self._reservations.work(worker.id),
+                reserved_work=there.work,
                 block_size=worker.registration.block_size,
                 prior_rate=rate,
             )
@@ -194,8 +200,8 @@ class Router:
                     matched * stride,
                     believed * stride,
                     terms,
-                    self._config.weighed_ms(terms),
-                    worker.pressure.places - self._reservations.unreported(worker.id).requests,
+                    self._config.weighed_ms(terms, crowd),
+                    worker.pressure.places - there.requests,
                 )
             )
         return ranked(estimates, lambda estimate: prompt.affinity(estimate.worker.id), self._config)

@@ -50,7 +50,7 @@ def test_a_full_house_is_waited_for() -> None:
 
 
 def test_prefill_interferes_with_what_runs() -> None:
-    assert cost_of(400, 0, with_load(running=4)).interfere_ms == 25
+    assert cost_of(400, 0, with_load(running=4)).interfere_ms == 50
 
 
 def test_context_makes_a_token_dearer_at_a_worker_that_says_so() -> None:
@@ -148,16 +148,24 @@ def test_ranking(offers: list[Offer]) -> None:
 
 
 def test_computing_weighs_more_than_waiting_as_long() -> None:
-    assert COST.weighed_ms(CostTerms(100, 20, 0, 0)) == 125
-    assert COST.weighed_ms(CostTerms(0, 120, 0, 0)) == 150
+    assert COST.weighed_ms(CostTerms(100, 20, 0, 0), 0) == 125
+    assert COST.weighed_ms(CostTerms(0, 120, 0, 0), 0) == 150
+
+
+def test_the_busier_the_pool_the_more_computing_weighs() -> None:
+    factors = [COST.prefill_factor(crowd) for crowd in (0, 0.25, 0.5, 0.75, 1)]
+    assert factors == sorted(factors)
+    assert factors[0] == 1 + COST.compute_weight
+    assert factors[2] == pytest.approx(1 + COST.compute_weight + 0.8)
+    assert factors[-1] == 1 + COST.compute_weight + 8
 
 
 def test_a_term_counts_as_its_factor_says() -> None:
     terms = CostTerms(1, 10, 100, 1000)
-    assert CostConfig(compute_weight=0).weighed_ms(terms) == terms.total_ms == 1111
-    assert CostConfig(wait=0, compute_weight=0).weighed_ms(terms) == 1110
-    assert CostConfig(interfere=0, compute_weight=0).weighed_ms(terms) == 1011
-    assert CostConfig(evict=0.5, compute_weight=0).weighed_ms(terms) == 611
+    assert CostConfig(compute_weight=0).weighed_ms(terms, 0) == terms.total_ms == 1111
+    assert CostConfig(wait=0, compute_weight=0).weighed_ms(terms, 0) == 1110
+    assert CostConfig(interfere=0, compute_weight=0).weighed_ms(terms, 0) == 1011
+    assert CostConfig(evict=0.5, compute_weight=0).weighed_ms(terms, 0) == 611
 
 
 def test_what_counts_as_equal_can_be_set() -> None:

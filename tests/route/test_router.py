@@ -61,8 +61,9 @@ def test_a_hot_prefix_spills_when_waiting_costs_more_than_recomputing(
     router: Router,
 ) -> None:
     router.stored("b", PROMPT.boundaries)
-    # Of the 640 tokens that `a` would compute, each weighs 1.25; then there are 5 %.
-    busy = [make_worker("b", backlog_tokens=830), make_worker("b", backlog_tokens=850)]
+    # Of the 640 tokens that `a` would compute, each weighs 2.05, as half of the pool is busy; then
+    # there are 5 %.
+    busy = [make_worker("b", backlog_tokens=1367), make_worker("b", backlog_tokens=1387)]
     assert names(router.estimate(PROMPT, [A, busy[0]], 1.0)) == ["b", "a"]
     assert names(router.estimate(PROMPT, [A, busy[1]], 1.0)) == ["a", "b"]
 
@@ -159,7 +160,7 @@ def test_a_sibling_follows_before_the_first_report_and_a_stranger_does_not(route
 
 @pytest.mark.parametrize(("weight", "spread"), [(0.0, 6), (COST.compute_weight, 1)])
 def test_a_burst_of_siblings_stays_together_on_an_idle_fleet(weight: float, spread: int) -> None:
-    router = Router(Outbox("here"), CostConfig(compute_weight=weight))
+    router = Router(Outbox("here"), CostConfig(compute_weight=weight, crowd_weight=0))
     fleet = [make_worker(name) for name in "abcdefgh"]
     chosen = set()
     for own in range(5000, 5000 + 64 * 20, 20):
