@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 from typing import Final, Protocol
 
 from radixgate.v1.sync_pb2 import Load
@@ -224,7 +224,9 @@ class SimWorker:
 
     def _finish(self, step: Step, seconds: float) -> None:
         """A step is over that computed prompts too."""
-        now, commit, ended = self._loop.now, self._manager.commit, list[Sequence]()
+        now, commit = self._loop.now, self._manager.commit
+        gaps: list[float] = []
+        ended: list[Sequence] = []
         for sequence, _, stop, completes, generates in step.chunks:
             if not generates:
                 assert sequence.kv
@@ -236,11 +238,14 @@ class SimWorker:
             if before is None:
                 self._listener.first_token(visit)
             else:
-                self._rates.gap(now - before)
-                self.gaps[round((now - before) / GAP_UNIT)] += 1
+                gaps.append(now - before)
             visit.length += 1
             if visit.length >= visit.look_at and self._look_at(sequence, visit):
                 ended.append(sequence)
+        for gap, alike in groupby(gaps):
+            times = len(list(alike))
+            self._rates.gap(gap, times)
+            self.gaps[round(gap / GAP_UNIT)] += times
         work = step.prompt_work(self._setup.attention_tokens)
         self._rates.step(step.prompt_tokens, step.generations, seconds, work)
         self._end(ended)
@@ -312,10 +317,8 @@ class SimWorker:
         self.steps += steps
         gap = seconds / steps
         self.gaps[round(gap / GAP_UNIT)] += generations * steps
-        for _ in range(min(steps, _REMEMBERED)):
-            self._rates.step(0, generations, gap, 0.0)
-        for _ in range(min(steps * generations, _REMEMBERED)):
-            self._rates.gap(gap)
+        self._rates.generations(generations, gap, min(steps, _REMEMBERED))
+        self._rates.gap(gap, min(steps * generations, _REMEMBERED))
         return ended
 
     def _end(self, sequences: Iterable[Sequence]) -> None:

@@ -120,9 +120,8 @@ class Scheduler:
         """
         plan = _Plan(self._token_budget, beside)
         preempted: list[Sequence] = []
-        for sequence, pending in self._running_in_turn():
-            length = len(sequence.tokens)
-            while (kv := sequence.kv) and (chunk := plan.offer(sequence, pending)):
+        for sequence, pending, length in self._running_in_turn():
+            while (kv := sequence.kv) and (chunk := plan.offer(sequence, pending, length)):
                 if length <= kv.room or self._manager.grow(kv, length):
                     plan.add(chunk)
                     break
@@ -133,13 +132,14 @@ class Scheduler:
         admitted = self._admit(plan)
         return plan.step(admitted, preempted)
 
-    def _running_in_turn(self) -> list[tuple[Sequence, int]]:
-        """The running sequences, each with its pending tokens."""
-        first: list[tuple[Sequence, int]] = []
-        later: list[tuple[Sequence, int]] = []
+    def _running_in_turn(self) -> list[tuple[Sequence, int, int]]:
+        """The running sequences, each with its pending tokens and with all it has."""
+        first: list[tuple[Sequence, int, int]] = []
+        later: list[tuple[Sequence, int, int]] = []
         for sequence in self.running:
             pending = sequence.pending
-            (first if pending == 1 else later).append((sequence, pending))
+            turn = first if pending == 1 else later
+            turn.append((sequence, pending, len(sequence.tokens)))
         return first + later
 
     def _admit(self, plan: "_Plan") -> list[Sequence]:
@@ -154,7 +154,8 @@ class Scheduler:
                 break
             # NOTE: again, since who was admitted before it may have evicted its prefix.
             self._look_up(sequence)
-            if not plan.offer(sequence, sequence.pending):
+            length = len(sequence.tokens)
+            if not plan.offer(sequence, sequence.pending, length):
                 break
             sequence.kv = self._manager.open(
                 sequence.tokens, sequence.request.final_length, hit=sequence.counts
@@ -168,7 +169,7 @@ class Scheduler:
             insort(self.running, sequence, key=_urgency)
             self._admissions += 1
             admitted.append(sequence)
-            chunk = plan.offer(sequence, sequence.pending)
+            chunk = plan.offer(sequence, sequence.pending, length)
             assert chunk
             plan.add(chunk)
         return admitted
@@ -259,9 +260,12 @@ class _Plan:
         self._prompt = 0
         self._generations = 0
 
-    def offer(self, sequence: Sequence, pending: int) -> Chunk | None:
-        """As much as there is room for now of the `pending` tokens of `sequence`; None: nothing."""
-        length, room = len(sequence.tokens), self.left
+    def offer(self, sequence: Sequence, pending: int, length: int) -> Chunk | None:
+        """As much of `sequence` as there is room for now; None when there is none.
+
+        Args: its `pending` tokens, the last ones of the `length` that it has.
+        """
+        room = self.left
         if pending > 1 and self._generations:
             room = min(room, self._beside - self._prompt)
         if room <= 0:

@@ -16,10 +16,13 @@ class Mean:
         self._amount = 0.0
         self._per = 0.0
 
-    def observe(self, amount: float, per: float) -> None:
-        """Add an `amount` that came in, or with, `per` units."""
-        self._amount = self._amount * _KEEP + amount
-        self._per = self._per * _KEEP + per
+    def observe(self, amount: float, per: float, times: int = 1) -> None:
+        """Add an `amount` that came in, or with, `per` units; so many `times` in a row."""
+        amounts, pers = self._amount, self._per
+        for _ in range(times):
+            amounts = amounts * _KEEP + amount
+            pers = pers * _KEEP + per
+        self._amount, self._per = amounts, pers
 
     @property
     def value(self) -> float:
@@ -47,20 +50,26 @@ class Rates:
         self, prefill_tokens: int, decode_tokens: int, seconds: float, prefill_work: float
     ) -> None:
         """A step that computed so many tokens of each kind; those of prompts were so much work."""
+        if not prefill_tokens:
+            self.generations(decode_tokens, seconds)
+            return
         if decode_tokens:
             self._decode.observe(decode_tokens, seconds)
-        if not prefill_tokens:
-            self._decode_step.observe(seconds, 1)
-            return
         on_top = seconds - (self._decode_step.value if decode_tokens else 0.0)
         # NOTE: less than nothing is noise, or the mean is one of larger batches than this.
         if prefill_tokens >= MIN_PREFILL_TOKENS and on_top > 0:
             self._prefill.observe(prefill_tokens, on_top)
             self._prefill_work.observe(prefill_work, on_top)
 
-    def gap(self, seconds: float) -> None:
-        """The time between two tokens of one sequence."""
-        self._gap.observe(seconds, 1)
+    def generations(self, decode_tokens: int, seconds: float, times: int = 1) -> None:
+        """A step without prompts; so many `times` in a row."""
+        if decode_tokens:
+            self._decode.observe(decode_tokens, seconds, times)
+        self._decode_step.observe(seconds, 1, times)
+
+    def gap(self, seconds: float, times: int = 1) -> None:
+        """The time between two tokens of one sequence; so many `times` in a row."""
+        self._gap.observe(seconds, 1, times)
 
     @property
     def prefill_tokens_per_second(self) -> float:

@@ -88,4 +88,8 @@ class Accounts:
 
     def evictable_for(self, account: Account) -> int:
         """Blocks that may go for a sequence of `account`."""
-        return sum([other.spare(account) for other in self])
+        blocks = account.evictable
+        for other in self:
+            if other is not account:
+                blocks += other.spare(account)
+        return blocks

@@ -359,14 +359,13 @@ class KVManager:
             others = [other for other in self._accounts if other is not account]
             spare = sum(other.spare(account) for other in others)
             self._evict(min(self._missing(wanted), spare), others, account)
-        if missing := self._missing(wanted):
-            self._evict(missing, self._accounts, account)
+        self._evict(self._missing(wanted), self._accounts, account)
         account.blocks += wanted
         return self._pool.allocate(wanted)
 
     def _missing(self, wanted: int) -> int:
-        """Of `wanted` blocks, those that are not free."""
-        return max(0, wanted - self._pool.num_free)
+        """How many more than the free ones; below 0 when there are free ones to spare."""
+        return wanted - self._pool.num_free
 
     def _evict(self, wanted: int, accounts: Iterable[Account], asker: Account) -> None:
         if wanted > 0:

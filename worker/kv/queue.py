@@ -37,9 +37,12 @@ class LeafQueue:
 
     def first(self) -> Node | None:
         """The leaf that was left longest ago."""
-        while self._heap and not self._lives(self._heap[0]):
+        while self._heap:
+            _, number, node = self._heap[0]
+            if node.queue is self and node.entry == number:
+                return node
             heapq.heappop(self._heap)
-        return self._heap[0][2] if self._heap else None
+        return None
 
     def _lives(self, entry: tuple[int, int, Node]) -> bool:
         _, number, node = entry

@@ -34,9 +34,10 @@ class Regret:
         for name in hashes:
             self._evicted.pop(name, None)
             self._evicted[name] = None
-        forgotten = max(0, len(self._evicted) - self._capacity)
-        for name in list(islice(self._evicted, forgotten)):
-            del self._evicted[name]
+        forgotten = len(self._evicted) - self._capacity
+        if forgotten > 0:
+            for name in list(islice(self._evicted, forgotten)):
+                del self._evicted[name]
 
     def stored(self, hashes: Iterable[PrefixHash]) -> None:
         """These boundaries were computed; those remembered as evicted were computed again."""
