@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto proto/externalscaler/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-autoscaling bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway chart-readme dashboard test-kube clean
+.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-autoscaling bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway bench-simulator chart-readme dashboard test-kube clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ bench-demand: $(STAMP) ## Measure what it costs a gateway to know the demand tha
 
 bench-autoscaling: $(STAMP) ## Let a load outgrow its workers in a cluster of processes; draws docs/autoscaling.svg
 	@$(BIN)/python -m bench.autoscaling
+
+bench-simulator: $(STAMP) ## Measure what simulating 100,000 requests over 16 workers costs
+	@$(BIN)/python -m bench.simulator
 
 bench-attention: $(STAMP) ## Measure attention over paged KV beside torch's own
 	@$(BIN)/python -m bench.attention
