@@ -3,12 +3,13 @@
 It goes step by step as the engine does. Steps that only generate are alike until a sequence ends or
 a request comes, so they are taken in one *leap*, which is cut short when something comes between.
 What is generated takes its blocks at once, but is *booked*, put into the tokens of its sequence and
-into the tree, when that needs another block in a step or ends: nobody asks for half an answer.
+into the tree, when that needs another block in a step or ends, or may lose its blocks: nobody asks
+for half an answer.
 """
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, groupby
 from typing import Final, Protocol
@@ -66,9 +67,9 @@ class _NoText:
 _NO_TEXT: Final = _NoText()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Leap:
-    """Steps that only generate: what is left of them.
+    """Steps that only generate.
 
     Args:
         sequences: that generate, all with tokens left for the steps.
@@ -132,11 +133,11 @@ class SimWorker:
         tokens = visit.tokens(self._stride)
         times = Times(self._loop.now)
         sequence = Sequence(request, next(self._orders), tokens, _NO_TEXT, times)
-        self._visits[sequence] = visit
-        self._scheduler.add(sequence)
         if self._leap is not None:
             self._cut(self._leap)
-        elif not self._busy:
+        self._visits[sequence] = visit
+        self._scheduler.add(sequence)
+        if not self._busy:
             self._begin()
 
     def load(self) -> Load:
@@ -179,6 +180,8 @@ class SimWorker:
     def _begin(self) -> None:
         """The next step, or the next leap."""
         now = self._loop.now
+        if self._short():
+            self._book_all()
         step = self._scheduler.schedule(self._rates.chunk(self._setup.chunk_seconds))
         self._busy = bool(step.chunks)
         if not self._busy:
@@ -187,9 +190,7 @@ class SimWorker:
         for sequence in step.admitted:
             self._start(sequence)
         for sequence in step.preempted:
-            visit = self._visits[sequence]
-            visit.book(sequence.tokens)
-            visit.look_at = 0
+            self._visits[sequence].look_at = 0
         work = self._work(step)
         # NOTE: who comes back all cached, from a preemption, had its last token long ago.
         if work.prompt_tokens or step.admitted:
@@ -201,8 +202,24 @@ class SimWorker:
         sequences = [chunk.sequence for chunk in step.chunks]
         steps = self._most_steps(sequences, work.context_tokens)
         seconds = self._time.of_generations(len(sequences), work.context_tokens, steps)
-        self._leap = _Leap(sequences, now, steps, work.context_tokens, now + seconds)
-        self._land_later(self._leap)
+        self._fly(_Leap(sequences, now, steps, work.context_tokens, now + seconds))
+
+    def _short(self) -> bool:
+        """Whether a sequence may lose its blocks when each that runs wants one more."""
+        stats = self._manager.stats()
+        return stats.free_blocks + stats.cached_blocks < len(self._scheduler.running)
+
+    def _book_all(self) -> None:
+        """So that nothing is lost that was computed."""
+        for sequence in self._scheduler.running:
+            visit = self._visits[sequence]
+            if visit.length > len(sequence.tokens):
+                self._book(sequence, visit)
+
+    def _book(self, sequence: Sequence, visit: Visit) -> None:
+        assert sequence.kv
+        visit.book(sequence.tokens)
+        self._manager.commit(sequence.kv, sequence.tokens, len(sequence.tokens) - 1)
 
     def _work(self, step: Step) -> StepWork:
         context_tokens, pairs = 0, 0.0
@@ -258,8 +275,7 @@ class SimWorker:
         first = len(tokens) == sequence.request.prompt_tokens
         ended = visit.length == visit.final_length
         if ended or first or visit.length > kv.room:
-            visit.book(tokens)
-            self._manager.commit(kv, tokens, len(tokens) - 1)
+            self._book(sequence, visit)
         visit.look_at = min(visit.final_length, kv.room + 1)
         return ended
 
@@ -274,12 +290,13 @@ class SimWorker:
         in_time = self._time.generations_in(len(sequences), context, MOST_LEAP_SECONDS)
         return min(steps, within, in_time)
 
-    def _land_later(self, leap: _Leap) -> None:
-        self._loop.call_at(leap.ends, partial(self._land, leap, leap.ends))
+    def _fly(self, leap: _Leap) -> None:
+        self._leap = leap
+        self._loop.call_at(leap.ends, partial(self._land, leap))
 
-    def _land(self, leap: _Leap, ends: float) -> None:
-        """The end of a leap, unless it was cut after this was called for."""
-        if leap is not self._leap or leap.ends != ends:
+    def _land(self, leap: _Leap) -> None:
+        """The end of a leap, unless it was cut."""
+        if leap is not self._leap:
             return
         self._leap = None
         ended = self._pass(leap)
@@ -287,15 +304,21 @@ class SimWorker:
         self._begin()
 
     def _cut(self, leap: _Leap) -> None:
-        """End with the step that is under way now."""
+        """End with the step that is under way. Until that, all steps have their blocks."""
+        generations = len(leap.sequences)
         elapsed = self._loop.now - leap.began
-        steps = self._time.generations_in(len(leap.sequences), leap.context, elapsed)
+        steps = self._time.generations_in(generations, leap.context, elapsed)
+        for sequence in leap.sequences:
+            self._grow(sequence, self._visits[sequence].length + steps - 1)
         if steps < leap.steps:
-            leap.steps = steps
-            leap.ends = leap.began + self._time.of_generations(
-                len(leap.sequences), leap.context, steps
-            )
-            self._land_later(leap)
+            seconds = self._time.of_generations(generations, leap.context, steps)
+            self._fly(replace(leap, steps=steps, ends=leap.began + seconds))
+
+    def _grow(self, sequence: Sequence, tokens: int) -> None:
+        """Take the blocks for so many tokens, which a leap has made sure of."""
+        assert sequence.kv
+        grown = self._manager.grow(sequence.kv, tokens)
+        assert grown, "a leap went beyond the memory"
 
     def _pass(self, leap: _Leap) -> list[Sequence]:
         """Take what a leap has generated; the sequences that ended with it."""
@@ -307,9 +330,7 @@ class SimWorker:
             visit.length += steps
             if visit.length < visit.look_at:
                 continue
-            assert sequence.kv
-            grown = self._manager.grow(sequence.kv, visit.length - 1)
-            assert grown, "a leap went beyond the memory"
+            self._grow(sequence, visit.length - 1)
             if self._look_at(sequence, visit):
                 ended.append(sequence)
         seconds = leap.ends - leap.began
