@@ -147,11 +147,12 @@ def _play(
     if loaded:
         most = [Case(trace, POLICY, saturating(setting)) for trace, setting in loaded]
         runs = _simulate(traces, most, jobs, "what workers can serve")
-        found = {key: saturated_rate(run) for key, run in zip(loaded, runs, strict=True)}
+        with _usage_errors():
+            found = {key: saturated_rate(run) for key, run in zip(loaded, runs, strict=True)}
     cases = [
         case
         for group in planned
-        for case in group.cases(policies, traces[group.trace], found.get(group.measured))
+        for case in group.cases(policies, found.get(group.measured))
     ]
     return _simulate(traces, cases, jobs, "policies")
 

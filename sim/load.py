@@ -12,7 +12,7 @@ import numpy as np
 
 from sim.pool import Setting
 from sim.request import Trace
-from sim.results import Floats, Run
+from sim.results import Run
 
 SATURATING: Final = 32
 """Requests under way for each worker that keep it busy."""
@@ -27,9 +27,20 @@ def saturating(setting: Setting) -> Setting:
 
 
 def saturated_rate(run: Run) -> float:
-    """Requests a second of a run in a closed loop, without its first and its last tenth."""
+    """Requests a second of a run in a closed loop, without its first and its last tenth.
+
+    Raises:
+        ValueError: too few requests ended, or all at once.
+    """
     ended = np.sort(run.requests.ended[np.isfinite(run.requests.ended)])
-    return _rate(ended[len(ended) // 10 : len(ended) - len(ended) // 10])
+    middle = ended[len(ended) // 10 : len(ended) - len(ended) // 10]
+    span = float(middle[-1] - middle[0]) if len(middle) else 0.0
+    if not span:
+        raise ValueError(
+            f"trace {run.trace}: of its requests {len(ended)} were served, too few of them one "
+            f"after the other to see how fast workers are"
+        )
+    return (len(middle) - 1) / span
 
 
 def busiest_rate(trace: Trace) -> float:
@@ -46,7 +57,3 @@ def busiest_rate(trace: Trace) -> float:
         raise ValueError(f"trace {trace.name}: half of it comes at once, so it has no rate")
     return half / shortest
 
-
-def _rate(times: Floats) -> float:
-    span = float(times[-1] - times[0]) if len(times) > 1 else 0.0
-    return (len(times) - 1) / span if span else np.inf

@@ -74,6 +74,7 @@ class Group:
         trace: its place among the traces.
         setting: of workers and clients.
         load: that is wanted; None follows the times of the trace.
+        busiest: rate of the trace, in requests a second, if a load is wanted.
         speed: by which these are divided.
         labels: what distinguishes it, for people.
     """
@@ -81,6 +82,7 @@ class Group:
     trace: int
     setting: Setting
     load: float | None
+    busiest: float | None
     speed: float
     labels: dict[str, str]
 
@@ -89,14 +91,15 @@ class Group:
         """Whose most is what the load is a share of: the trace and the setting."""
         return self.trace, self.setting
 
-    def cases(self, policies: Iterable[str], trace: Trace, saturated: float | None) -> list[Case]:
-        """Args: the `policies`; its `trace`; the rate at which the workers are `saturated`, in
-        requests a second, if a load is wanted.
+    def cases(self, policies: Iterable[str], saturated: float | None) -> list[Case]:
+        """Args: the `policies`; the rate at which the workers are `saturated`, in requests a
+        second, if a load is wanted.
         """
         speed = self.speed
         if self.load is not None:
             assert saturated is not None
-            speed = self.load * saturated / busiest_rate(trace)
+            assert self.busiest is not None
+            speed = self.load * saturated / self.busiest
         return [Case(self.trace, each, self.setting, speed, self.labels) for each in policies]
 
 
@@ -136,7 +139,7 @@ def groups(ask: Ask, traces: Sequence[Trace]) -> list[Group]:
     Raises:
         PlanError: a value is wrong, or does not fit another.
         SweepError: so is the sweep.
-        ValueError: a preset, format or file of a worker is wrong.
+        ValueError: a preset, format or file of a worker is wrong; or a trace has no load.
     """
     return [
         _group(ask, place, trace, {**ask.values, **swept})
@@ -167,6 +170,7 @@ def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
             service_seconds=ask.service_seconds,
         ),
         load=load,
+        busiest=None if load is None else busiest_rate(trace),
         speed=_positive("speed", values.get("speed") or "1"),
         labels={name: value for name, value in values.items() if value},
     )
