@@ -159,6 +159,11 @@ def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
     load = _positive("load", values["load"]) if values.get("load") else None
     if load is not None and ask.closed_loop is not None:
         raise PlanError("a closed loop keeps workers as busy as it can: leave out --load")
+    if values.get("speed"):
+        if load is not None:
+            raise PlanError("a load sets how fast the trace comes: leave out --speed")
+        if ask.closed_loop is not None:
+            raise PlanError("a closed loop ignores the times of the trace: leave out --speed")
     return Group(
         trace=place,
         setting=Setting(

@@ -1,0 +1,168 @@
+"""From what a person asks for to what is simulated; what is wrong with it is said."""
+
+from pathlib import Path
+
+import pytest
+
+from sim.hardware.presets import preset
+from sim.hardware.setup_file import write_setup
+from sim.plan import ENDLESS, STRIDE, Ask, Group, PlanError, groups, policy_names, read_trace
+from sim.policy.catalogue import CATALOGUE
+from sim.request import Request, Trace
+from sim.sweep import SweepError
+from sim.trace.row import TraceError
+from tests.sim.small import asked, content, setup, trace
+
+H100 = "h100-llama-8b"
+PRESET = preset(H100, "none")
+SMALL = trace(*(asked(at, float(at), [at]) for at in range(4)))
+LINE = '{"timestamp": 0, "input_length": 700, "output_length": 3, "hash_ids": [1, 2]}\n'
+
+
+def planned(*sweep: str, traces: tuple[Trace, ...] = (SMALL,), **values: str) -> list[Group]:
+    return groups(Ask({"workers": "2", "worker": H100, **values}, sweep), traces)
+
+
+def wrong(*sweep: str, **values: str) -> str:
+    with pytest.raises(ValueError, match=r".") as caught:
+        planned(*sweep, **values)
+    return str(caught.value)
+
+
+def test_what_is_left_out_is_as_the_worker_says() -> None:
+    (group,) = planned()
+    assert group.setting.setup == PRESET
+    assert (group.setting.workers, group.setting.closed_loop, group.speed) == (2, None, 1)
+    assert group.labels == {"workers": "2", "worker": H100}
+
+
+def test_what_is_given_replaces_it() -> None:
+    (group,) = planned(
+        block_size="32", max_running="7", token_budget="99", chunk_ms="50", eviction="cost",
+        kv_blocks="123", speed="2.5",
+    )  # fmt: skip
+    found = group.setting.setup
+    assert (found.block_size, found.max_running, found.token_budget) == (32, 7, 99)
+    assert (found.chunk_seconds, found.eviction, found.num_blocks) == (0.05, "cost", 123)
+    (case,) = group.cases(["cost"], None)
+    assert case.speed == 2.5
+    assert case.labels["kv_blocks"] == "123"
+
+
+def test_blocks_of_another_size_hold_as_many_tokens() -> None:
+    (group,) = planned(block_size="64")
+    assert group.setting.setup.num_blocks == PRESET.kv_tokens // 64
+
+
+def test_endless_memory_holds_all_sequences_of_the_trace() -> None:
+    long = trace(asked(0, 0.0, [1] * 5, output_tokens=13), asked(1, 0.0, [2], output_tokens=12))
+    (group,) = planned(traces=(long,), kv_blocks=ENDLESS)
+    assert group.setting.setup.num_blocks == (3 + 1) + (1 + 1)
+
+
+def test_a_worker_is_a_preset_in_a_format_or_a_file(tmp_path: Path) -> None:
+    (group,) = planned(kv_format="int4")
+    assert group.setting.setup == preset(H100, "int4")
+    measured = tmp_path / "measured.json"
+    write_setup(measured, setup(77), {})
+    (group,) = planned(worker=str(measured))
+    assert group.setting.setup == setup(77)
+    assert "was measured in one of its own" in wrong(worker=str(measured), kv_format="int8")
+    measured.write_text("{}")
+    assert str(measured) in wrong(worker=str(measured))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"workers": "0"}, "workers '0': wanted is a whole number, 1 or more"),
+        ({"workers": "two"}, "workers 'two': wanted is a whole number"),
+        ({"workers": "2.5"}, "workers '2.5': wanted is a whole number"),
+        ({"kv_blocks": "many"}, "kv_blocks 'many': wanted is a whole number"),
+        ({"block_size": "-16"}, "block_size '-16': wanted is a whole number"),
+        ({"max_running": "0"}, "max_running '0': wanted is a whole number"),
+        ({"token_budget": "x"}, "token_budget 'x': wanted is a whole number"),
+        ({"chunk_ms": "0"}, "chunk_ms '0': wanted is a number above 0"),
+        ({"chunk_ms": "nan"}, "chunk_ms 'nan': wanted is a number above 0"),
+        ({"speed": "inf"}, "speed 'inf': wanted is a number above 0"),
+        ({"speed": "fast"}, "speed 'fast': wanted is a number above 0"),
+        ({"load": "-1"}, "load '-1': wanted is a number above 0"),
+        ({"load": "0.7", "speed": "2"}, "load sets how fast the trace comes: leave out --speed"),
+        ({"eviction": "fifo"}, "eviction 'fifo': there are lru, cost"),
+        ({"worker": "abacus"}, "worker 'abacus' is no preset and no file; presets: "),
+        ({"kv_format": "int3"}, "int3"),
+        ({"max_running": "50", "token_budget": "49"}, "max_running 50: a step of token_budget 49"),
+        ({"block_size": "48"}, "stride 64: boundaries lie between blocks of 48 tokens"),
+    ],
+)
+def test_a_wrong_value_is_said(values: dict[str, str], said: str) -> None:
+    assert said in wrong(**values)
+
+
+@pytest.mark.parametrize("values", [{"load": "0.7"}, {"speed": "2"}])
+def test_a_closed_loop_has_no_times(values: dict[str, str]) -> None:
+    ask = Ask({"workers": "1", "worker": H100, **values}, closed_loop=4)
+    with pytest.raises(PlanError, match="a closed loop"):
+        groups(ask, [SMALL])
+
+
+def test_every_trace_meets_every_combination() -> None:
+    found = planned("workers=1..3", "kv_format=none,int8", traces=(SMALL, SMALL.first(2)))
+    assert [(each.trace, each.setting.workers, each.labels["kv_format"]) for each in found] == [
+        (at, count, name) for at in (0, 1) for count in (1, 2, 3) for name in ("none", "int8")
+    ]
+    assert found[1].setting.setup == preset(H100, "int8")
+
+
+def test_a_sweep_overrides_what_is_given_and_its_values_are_checked_alike() -> None:
+    assert [each.setting.workers for each in planned("workers=4,5", workers="9")] == [4, 5]
+    assert "workers '0'" in wrong("workers=0..2")
+    with pytest.raises(SweepError, match="'colour' cannot be swept"):
+        planned("colour=red")
+
+
+def test_a_load_is_a_share_of_what_the_workers_can_serve() -> None:
+    light, heavy = planned("load=0.5,2")
+    assert (light.busiest, heavy.busiest) == (1.0, 1.0)
+    assert light.measured == heavy.measured
+    assert [each.cases(["cost"], 8.0)[0].speed for each in (light, heavy)] == [4.0, 16.0]
+    at_once = trace(*(asked(at, 0.0, [at]) for at in range(4)))
+    with pytest.raises(ValueError, match="half of it comes at once"):
+        planned("load=0.5", traces=(at_once,))
+
+
+def test_boundaries_are_as_far_apart_as_the_trace_needs() -> None:
+    def stride(block_tokens: int, block_size: str = "16", asked_for: int | None = None) -> int:
+        ask = Ask({"workers": "1", "worker": H100, "block_size": block_size}, stride=asked_for)
+        alone = trace(Request(0, 0.0, content([1], block_tokens=block_tokens), 1))
+        return groups(ask, [alone])[0].setting.stride
+
+    assert stride(1) == stride(16) == STRIDE
+    assert stride(512) == 512
+    assert stride(1, "128") == 128
+    assert stride(512, asked_for=48) == 48
+    with pytest.raises(PlanError, match="stride 50: boundaries lie between blocks of 16 tokens"):
+        stride(1, asked_for=50)
+
+
+def test_policies_are_named_once_and_known() -> None:
+    assert policy_names("cost, round_robin,cost:wait=0.5") == [
+        "cost", "round_robin", "cost:wait=0.5"
+    ]  # fmt: skip
+    assert policy_names("all") == list(CATALOGUE)
+    with pytest.raises(PlanError, match="'cost' is named twice"):
+        policy_names("all,cost")
+    for text in ("", "best", "cost,,random", "cost:wait=much", "random:wait=1"):
+        with pytest.raises(ValueError, match="policy"):
+            policy_names(text)
+
+
+def test_a_trace_is_a_file_or_generated(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(LINE * 3)
+    assert len(read_trace(str(path), None, None).requests) == 3
+    assert len(read_trace(str(path), "mooncake", 2).requests) == 2
+    assert len(read_trace("unique:requests=5,seed=1", None, 4).requests) == 4
+    for text in (str(tmp_path / "none.jsonl"), "unique:colour=red"):
+        with pytest.raises((TraceError, OSError), match=r"none\.jsonl|colour"):
+            read_trace(text, None, None)
