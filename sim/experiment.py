@@ -55,22 +55,24 @@ def play(
 
     Raises:
         BrokenProcessPool: a process was killed, by want of memory for instance.
+        RuntimeError: as `Simulation.run`, as soon as one run has it. No process is left then.
     """
-    if jobs == 1 or len(cases) == 1:
+    if jobs == 1 or len(cases) <= 1:
         player = _Player(traces)
         return [player.play(case, tell) for case in cases]
     context = multiprocessing.get_context("spawn")
-    ended = context.Value("Q", 0)
-    pool = ProcessPoolExecutor(jobs, context, _begin, (traces, ended))
+    ended, others = context.Value("Q", 0), multiprocessing.active_children()
+    pool = ProcessPoolExecutor(min(jobs, len(cases)), context, _begin, (traces, ended))
     try:
         runs = [pool.submit(_play, case) for case in cases]
         for more in _watched(runs, ended):
             tell(more)
         return [run.result() for run in runs]
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
-            process.terminate()
+            if process not in others:
+                process.terminate()
+        pool.shutdown(cancel_futures=True)
 
 
 class _Player:
@@ -129,12 +131,15 @@ def _tell(more: int) -> None:
 
 
 def _watched(runs: "list[Future[Run]]", ended: "Synchronized[int]") -> Iterator[int]:
-    """How many requests have ended since the last time, until all `runs` are done or one failed."""
+    """How many requests have ended since the last time, until all `runs` are done.
+
+    Raises what the first that fails raises.
+    """
     told, open_ = 0, set(runs)
     while open_:
         done, open_ = wait(open_, _POLL_SECONDS, return_when=FIRST_COMPLETED)
         now = ended.value
         yield now - told
         told = now
-        if any(run.exception() for run in done):
-            return
+        for run in done:
+            run.result()

@@ -56,4 +56,3 @@ def busiest_rate(trace: Trace) -> float:
     if not shortest:
         raise ValueError(f"trace {trace.name}: half of it comes at once, so it has no rate")
     return half / shortest
-
