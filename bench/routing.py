@@ -1,0 +1,89 @@
+"""The tables of docs/routing.md, from what `radixgate simulate --json` has printed.
+
+    .venv/bin/radixgate simulate … --policy all --load 0.7,0.9 --json > routing.json
+    .venv/bin/python -m bench.routing routing.json
+
+For each trace and load a table in Markdown: hit rate and fates of prompt tokens, TTFT, ITL, goodput
+and imbalance of each policy, the one with the lowest p90 TTFT first. The best of a column is bold.
+"""
+
+import argparse
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Found = dict[str, Any]
+
+
+class Column(NamedTuple):
+    """Args: its `name`; the `value` in a run; its `digits`; whether `more` is better, or neither."""
+
+    name: str
+    value: Callable[[Found], float | None]
+    digits: int
+    more: bool | None
+
+
+COLUMNS = (
+    Column("TTFT p90, s", lambda run: run["ttft"]["p90"], 2, more=False),
+    Column("p50", lambda run: run["ttft"]["p50"], 3, more=False),
+    Column("mean", lambda run: run["ttft"]["mean"], 2, more=False),
+    Column("p99", lambda run: run["ttft"]["p99"], 1, more=False),
+    Column("hit, %", lambda run: 100 * run["hit_rate"], 1, more=True),
+    Column("elsewhere", lambda run: 100 * run["elsewhere"], 1, more=None),
+    Column("evicted", lambda run: 100 * run["evicted"], 1, more=None),
+    Column("ITL mean, ms", lambda run: 1000 * run["itl"]["mean"], 1, more=False),
+    Column("good, %", lambda run: 100 * run["good_share"], 1, more=True),
+    Column("max/mean busy", lambda run: run["busy_imbalance"], 2, more=False),
+)
+
+
+def table(runs: Sequence[Found]) -> str:
+    """Of runs over one trace at one load."""
+    order = sorted(runs, key=lambda run: run["ttft"]["p90"] or math.inf)
+    bests = [best(column, order) for column in COLUMNS]
+    rows = [
+        ["policy", *(column.name for column in COLUMNS)],
+        ["---", *("---:" for _ in COLUMNS)],
+        *(
+            [
+                f"`{run['policy']}`",
+                *(cell(column, run, top) for column, top in zip(COLUMNS, bests, strict=True)),
+            ]
+            for run in order
+        ),
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def best(column: Column, runs: Sequence[Found]) -> str:
+    """As its cell says it; empty where there is none."""
+    values = [value for run in runs if (value := column.value(run)) is not None]
+    if column.more is None or not values:
+        return ""
+    return f"{(max if column.more else min)(values):.{column.digits}f}"
+
+
+def cell(column: Column, run: Found, top: str) -> str:
+    value = column.value(run)
+    text = "endless" if value is None else f"{value:.{column.digits}f}"
+    return f"**{text}**" if text == top else text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Tables of docs/routing.md.")
+    parser.add_argument("json", type=Path, help="what radixgate simulate --json has printed")
+    document = json.loads(parser.parse_args().json.read_text())
+    groups: defaultdict[tuple[str, str], list[Found]] = defaultdict(list)
+    for run in document["runs"]:
+        groups[run["trace"], run["settings"].get("load", "as recorded")].append(run)
+    for (trace, load), runs in groups.items():
+        ideal = 100 * runs[0]["ideal_hit_rate"]
+        print(f"**{trace}**, load {load}, ideal hit rate {ideal:.1f} %\n\n{table(runs)}\n")
+
+
+if __name__ == "__main__":
+    main()
