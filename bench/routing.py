@@ -19,7 +19,7 @@ Found = dict[str, Any]
 
 
 class Column(NamedTuple):
-    """Args: its `name`; the `value` in a run; its `digits`; whether `more` is better, or neither."""
+    """Args: its `name`; its `value` in a run; its `digits`; whether `more` is better, if either."""
 
     name: str
     value: Callable[[Found], float | None]
