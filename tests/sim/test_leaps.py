@@ -7,15 +7,15 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.hardware.setup import WorkerSetup
 from sim.pool import Setting
-from sim.request import Trace
+from sim.request import Request, Trace
 from sim.results import Run
 from sim.worker import GAP_UNIT, SimWorker
-from tests.sim.small import STRIDE, played, setup, traces
+from tests.sim.small import BLOCK, STRIDE, content, played, setup, traces
 from worker.engine.sequence import Sequence
 
 
@@ -31,20 +31,42 @@ def stepwise(small: Trace, setting: Setting) -> Run:
         return played(small, setting)
 
 
-SETUPS = st.builds(
-    setup,
-    num_blocks=st.integers(8, 40),
-    max_running=st.integers(1, 8),
-    eviction=st.sampled_from(["lru", "cost"]),
-    # NOTE: so that no prompt is cut by the rates, which know the mean of a leap and no more.
-    chunk_seconds=st.just(1e3),
-)
+def narrow(**others: st.SearchStrategy[int]) -> st.SearchStrategy[WorkerSetup]:
+    return st.builds(
+        setup,
+        eviction=st.sampled_from(["lru", "cost"]),
+        # NOTE: so that no prompt is cut by the rates, which know the mean of a leap and no more.
+        chunk_seconds=st.just(1e3),
+        **others,
+    )
 
 
-@given(traces(), SETUPS, st.integers(1, 2))
-def test_leaps_are_exact(small: Trace, worker: WorkerSetup, workers: int) -> None:
+@st.composite
+def bursts(draw: st.DrawFn) -> Trace:
+    """Requests that come while others generate, and begin alike or not."""
+    at, requests = 0.0, []
+    for number in range(draw(st.integers(3, 9))):
+        at += draw(st.sampled_from([0.0, 0.02, 0.05]))
+        ids = [draw(st.integers(0, 1))] * draw(st.integers(1, 6))
+        prompt = content(ids, len(ids) * BLOCK - draw(st.integers(0, 1)))
+        requests.append(Request(number, at, prompt, draw(st.sampled_from([1, 8, 14]))))
+    return Trace("bursts", requests)
+
+
+@given(traces(), narrow(num_blocks=st.integers(8, 40), max_running=st.integers(1, 8)))
+def test_leaps_are_exact(small: Trace, worker: WorkerSetup) -> None:
+    both_do_the_same(small, worker)
+
+
+@settings(max_examples=300)
+@given(bursts(), narrow(num_blocks=st.integers(10, 18), max_running=st.integers(1, 4)))
+def test_leaps_are_exact_where_memory_is_short(small: Trace, worker: WorkerSetup) -> None:
+    both_do_the_same(small, worker)
+
+
+def both_do_the_same(small: Trace, worker: WorkerSetup) -> None:
     small = Trace("unknown answers", [replace(each, output=None) for each in small.requests])
-    setting = Setting(worker, workers, STRIDE)
+    setting = Setting(worker, 1, STRIDE)
     run, expected = played(small, setting), stepwise(small, setting)
     for name in ("arrived", "sent", "started", "first_token", "ended"):
         ours, theirs = getattr(run.requests, name), getattr(expected.requests, name)
