@@ -64,7 +64,7 @@ def simulate(
     of presets or measured by --calibrate.
     """
     with needs("sim"):
-        from sim.plan import Ask, groups, policy_names, read_trace
+        from sim.plan import Ask, groups, policy_names, read_traces
         from sim.report.json import document
         from sim.report.sweep import by_trace, sweep_sheet
         from sim.report.table import sheets
@@ -104,7 +104,7 @@ def simulate(
     slo = Slo(slo_ttft_ms / 1000, slo_itl_ms / 1000, slo_share)
     with _usage_errors():
         policies = policy_names(policy)
-        traces = [read_trace(text, format_, first) for text in trace]
+        traces = read_traces(trace, format_, first)
         planned = groups(ask, traces)
     runs = _play(traces, planned, policies, jobs or os.cpu_count() or 1)
     command = shlex.join(["radixgate", *sys.argv[1:]])
@@ -149,11 +149,7 @@ def _play(
         runs = _simulate(traces, most, jobs, "what workers can serve")
         with _usage_errors():
             found = {key: saturated_rate(run) for key, run in zip(loaded, runs, strict=True)}
-    cases = [
-        case
-        for group in planned
-        for case in group.cases(policies, found.get(group.measured))
-    ]
+    cases = [case for group in planned for case in group.cases(policies, found.get(group.measured))]
     return _simulate(traces, cases, jobs, "policies")
 
 

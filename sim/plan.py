@@ -120,17 +120,25 @@ def policy_names(text: str) -> list[str]:
     return names
 
 
-def read_trace(text: str, format_: str | None, first: int | None) -> Trace:
-    """A file, or what a generator makes; its `first` requests.
+def read_traces(texts: Sequence[str], format_: str | None, first: int | None) -> list[Trace]:
+    """Files, or what generators make; of each its `first` requests. Their names differ.
 
     Raises:
-        TraceError: it cannot be read, or made.
+        PlanError: one is there twice.
+        TraceError: one cannot be read, or made.
     """
-    path = Path(text)
-    trace = (
-        generated(text) if is_generated(text) and not path.exists() else open_trace(path, format_)
-    )
-    return trace if first is None else trace.first(first)
+    for text in texts:
+        if texts.count(text) > 1:
+            raise PlanError(f"trace {text} is given twice")
+    traces = [_read_trace(text, format_) for text in texts]
+    names = [trace.name for trace in traces]
+    return [
+        replace(
+            trace if first is None else trace.first(first),
+            name=text if names.count(trace.name) > 1 else trace.name,
+        )
+        for text, trace in zip(texts, traces, strict=True)
+    ]
 
 
 def groups(ask: Ask, traces: Sequence[Trace]) -> list[Group]:
@@ -179,6 +187,13 @@ def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
         speed=_positive("speed", values.get("speed") or "1"),
         labels={name: value for name, value in values.items() if value},
     )
+
+
+def _read_trace(text: str, format_: str | None) -> Trace:
+    path = Path(text)
+    if is_generated(text) and not path.exists():
+        return generated(text)
+    return open_trace(path, format_)
 
 
 def _setup(trace: Trace, values: Mapping[str, str]) -> WorkerSetup:

@@ -6,7 +6,7 @@ import pytest
 
 from sim.hardware.presets import preset
 from sim.hardware.setup_file import write_setup
-from sim.plan import ENDLESS, STRIDE, Ask, Group, PlanError, groups, policy_names, read_trace
+from sim.plan import ENDLESS, STRIDE, Ask, Group, PlanError, groups, policy_names, read_traces
 from sim.policy.catalogue import CATALOGUE
 from sim.request import Request, Trace
 from sim.sweep import SweepError
@@ -160,9 +160,21 @@ def test_policies_are_named_once_and_known() -> None:
 def test_a_trace_is_a_file_or_generated(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text(LINE * 3)
-    assert len(read_trace(str(path), None, None).requests) == 3
-    assert len(read_trace(str(path), "mooncake", 2).requests) == 2
-    assert len(read_trace("unique:requests=5,seed=1", None, 4).requests) == 4
+    chats = "unique:requests=5,seed=1"
+    found = read_traces([str(path), chats], None, None)
+    assert [(each.name, len(each.requests)) for each in found] == [("trace.jsonl", 3), (chats, 5)]
+    (first,) = read_traces([str(path)], "mooncake", 2)
+    assert len(first.requests) == 2
     for text in (str(tmp_path / "none.jsonl"), "unique:colour=red"):
         with pytest.raises((TraceError, OSError), match=r"none\.jsonl|colour"):
-            read_trace(text, None, None)
+            read_traces([text], None, None)
+
+
+def test_traces_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [str(tmp_path / each / "trace.jsonl") for each in ("monday", "tuesday")]
+    for each in paths:
+        Path(each).parent.mkdir()
+        Path(each).write_text(LINE)
+    assert [each.name for each in read_traces(paths, None, None)] == paths
+    with pytest.raises(PlanError, match="is given twice"):
+        read_traces([paths[0]] * 2, None, None)
