@@ -28,7 +28,10 @@ PATIENCE_SECONDS: Final = 600.0
 """For so long at most a policy keeps requests while nothing else happens."""
 
 SAMPLES: Final = 300
-"""Of the state of all workers in a run, about so many."""
+"""Of the state of all workers in a run, so many to twice as many, however long it takes."""
+
+FIRST_SAMPLE_SECONDS: Final = 0.01
+"""From one sample to the next, until there are too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,7 @@ class Simulation:
         self._last_news = 0.0
         self._unsent: Iterator[Request] = iter(())
         self._remaining = len(trace.requests)
-        last = trace.requests[-1].at if trace.requests else 0.0
-        self._sample_seconds = max(LOAD_SECONDS, last / SAMPLES)
+        self._sample_seconds = FIRST_SAMPLE_SECONDS
         self._policy = policy(self)
 
     @property
@@ -206,7 +208,9 @@ class Simulation:
 
     def _sample(self) -> None:
         states = [worker.state() for worker in self.workers]
-        self.recorder.sample(self.now, states)
+        if self.recorder.sample(self.now, states) > 2 * SAMPLES:
+            self.recorder.thin()
+            self._sample_seconds *= 2
         idle = not any(running or waiting for running, waiting, _ in states)
         if idle and self._at_gateway and self.now > self._last_news + PATIENCE_SECONDS:
             kept = len(self._at_gateway)

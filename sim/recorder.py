@@ -66,9 +66,17 @@ class Recorder:
         self._counts["output_tokens"][number] = visit.request.output_tokens
         self._counts["preemptions"][number] = visit.preemptions
 
-    def sample(self, now: float, workers: list[tuple[int, int, int]]) -> None:
-        """Args: of each worker, how many sequences run and wait, and its used blocks."""
+    def sample(self, now: float, workers: list[tuple[int, int, int]]) -> int:
+        """How many samples there are now.
+
+        Args: of each worker, how many sequences run and wait, and its used blocks.
+        """
         self._samples.append((now, self.queued, workers))
+        return len(self._samples)
+
+    def thin(self) -> None:
+        """Forget every other sample, the second first."""
+        del self._samples[1::2]
 
     def requests(self) -> Requests:
         """What there is of each request."""
