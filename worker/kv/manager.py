@@ -18,6 +18,7 @@ A sequence's table is shared blocks first, which are the tree's and never change
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from worker.kv.account import Account, Accounts
 from worker.kv.contents import Contents
@@ -58,11 +59,10 @@ class SequenceKV:
     _node: Node | None = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class KVStats:
+class KVStats(NamedTuple):
     """What the pool holds now.
 
-    Attributes:
+    Args:
         total_blocks: free + cached + pinned + running.
         free_blocks: hold nothing.
         cached_blocks: hold prefixes that no sequence uses and no pin keeps.
