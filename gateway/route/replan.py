@@ -3,7 +3,7 @@
 A prefix that is asked for again is computed again then, while a client waits. To compute it before
 is the same work at a time when nobody waits, unless nobody asks. So it pays when
 
-    returns · prefill > (1 - returns) · (weight · prefill + interfere) + evict
+    returns · prefill > (1 - returns) · (prefill / 4 + interfere) + evict
 
 `returns` is the chance that it is asked for again. What must be evicted for it counts in full,
 since it may be as hot.
@@ -15,11 +15,14 @@ from math import exp
 from typing import Final
 
 from gateway.fleet.worker import FleetWorker
-from gateway.route.cost import COST, CostTerms
+from gateway.route.cost import CostTerms
 from gateway.route.router import Estimate, Prompt
 
 MAX_TOKENS: Final = 2**18
 """That one worker leaves behind: a megabyte of token ids."""
+
+IDLE_WEIGHT: Final = 0.25
+"""What computing in vain delays others by, as a share of its time: little, below all priorities."""
 
 MEMORY_SHARE: Final = 8
 """One part in so many of the KV memory of those that stay is the most that is asked of them."""
@@ -47,7 +50,7 @@ def judge(hits: float, prompt: Prompt, estimates: Sequence[Estimate]) -> Verdict
 def pays(hits: float, terms: CostTerms) -> bool:
     """Whether it is better to compute now what costs `terms` than when the first request comes."""
     returns = 1 - exp(-hits)
-    in_vain = COST.compute_weight * terms.prefill_ms + terms.interfere_ms
+    in_vain = IDLE_WEIGHT * terms.prefill_ms + terms.interfere_ms
     return returns * terms.prefill_ms > (1 - returns) * in_vain + terms.evict_ms
 
 

@@ -128,4 +128,4 @@ def test_its_first_slow_steps_keep_misses_from_it_only_as_far_as_they_are_slow(
     slow = make_worker("cold", prefill_tokens_per_second=500 * RATE)
     assert send(router, stranger(640), warm(), slow) == "warm"
     router.reported("warm")
-    assert send(router, stranger(640), warm(backlog_tokens=1400), slow) == "cold"
+    assert send(router, stranger(640), warm(backlog_tokens=2000), slow) == "cold"
