@@ -34,7 +34,7 @@ class Truth:
 
     def __init__(self) -> None:
         self.held = PrefixIndex()
-        self.ever: dict[PrefixHash, None] = {}
+        self.ever: set[PrefixHash] = set()
 
     def fates(
         self,
@@ -83,7 +83,7 @@ class ObservedEvents(KvEvents):
         super().stored(new)
         if new:
             self._truth.held.stored(self._worker, new)
-            self._truth.ever.update(dict.fromkeys(new))
+            self._truth.ever.update(new)
 
     def removed(self, hashes: Iterable[PrefixHash], reason: Reason) -> None:
         """As `KvEvents.removed`."""

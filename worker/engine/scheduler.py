@@ -152,8 +152,9 @@ class Scheduler:
             sequence = self._next(in_turn, refused)
             if sequence is None:
                 break
-            # NOTE: again, since who was admitted before it may have evicted its prefix.
-            self._look_up(sequence)
+            if admitted:
+                # NOTE: again, since who was admitted before it may have evicted its prefix.
+                self._look_up(sequence)
             length = len(sequence.tokens)
             if not plan.offer(sequence, sequence.pending, length):
                 break
