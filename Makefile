@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(wildcard proto/radixgate/v1/*.proto proto/externalscaler/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-autoscaling bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway bench-simulator chart-readme dashboard test-kube clean
+.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-autoscaling bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway bench-simulator chart-readme dashboard test-kube test-fidelity clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test-fault: $(STAMP) ## Kill and hang gateways, workers and Redis under load, in
 
 test-kube: $(STAMP) ## Install the chart with Helm into a small cluster of processes, and scale it
 	$(BIN)/python -m pytest tests/kube --durations=0
+
+test-fidelity: $(STAMP) ## Compare the simulator with three live workers; wants a quiet machine
+	$(BIN)/python -m pytest tests/sim/test_fidelity.py -s --durations=0
 
 lint: $(STAMP) proto-check ## Check format, lint, types, import layers and that the stubs are fresh
 	$(BIN)/ruff format --check .

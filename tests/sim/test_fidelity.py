@@ -29,7 +29,7 @@ from tests.e2e.processes import Fleet, free_port, wait_until
 from tests.models import VOCAB_SIZE, make_tiny
 from tests.sim.replay import Answered, replay
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 WORKERS, STRIDE = 3, 64
 REQUESTS, DOCUMENTS = 160, 24
