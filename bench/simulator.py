@@ -24,8 +24,8 @@ from pathlib import Path
 from sim.hardware.presets import preset
 from sim.ideal import ideal_cached
 from sim.policy.catalogue import CATALOGUE, policy
-from sim.pool import Setting
 from sim.run import simulate
+from sim.setting import Setting
 from sim.trace.formats import open_trace
 from sim.trace.repeat import repeated
 

@@ -21,9 +21,9 @@ from cli.sheets import print_sheet
 if TYPE_CHECKING:
     from sim.experiment import Case
     from sim.plan import Group
-    from sim.pool import Setting
     from sim.request import Trace
     from sim.results import Run
+    from sim.setting import Setting
 
 
 def simulate(

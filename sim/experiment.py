@@ -11,10 +11,10 @@ from typing import Final
 
 from sim.ideal import ideal_cached
 from sim.policy.catalogue import policy
-from sim.pool import Setting
 from sim.request import Trace
 from sim.results import Ints, Run
 from sim.run import simulate
+from sim.setting import Setting
 
 _POLL_SECONDS: Final = 0.2
 _TELL_EVERY: Final = 64

@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from sim.pool import Setting
 from sim.request import Trace
 from sim.results import Run
+from sim.setting import Setting
 
 SATURATING: Final = 32
 """Requests under way for each worker that keep it busy."""

@@ -12,8 +12,8 @@ from sim.hardware.setup import WorkerSetup
 from sim.hardware.setup_file import read_setup
 from sim.load import busiest_rate
 from sim.policy.catalogue import CATALOGUE, policy
-from sim.pool import Setting
 from sim.request import Trace
+from sim.setting import Setting
 from sim.sweep import combinations
 from sim.trace.formats import open_trace
 from sim.trace.generate.spec import generated, is_generated

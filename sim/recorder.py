@@ -1,4 +1,4 @@
-"""Writes down what happens in a simulation."""
+"""Writes down what happens to each request of a simulation."""
 
 from collections import Counter
 from typing import Any, Final
@@ -6,9 +6,9 @@ from typing import Any, Final
 import numpy as np
 
 from sim.request import Request
-from sim.results import Floats, Ints, Requests, Samples
+from sim.results import Floats, Ints, Requests
 from sim.truth import Fates
-from sim.visit import Visit
+from sim.worker.visit import Visit
 
 NOBODY: Final = -1
 
@@ -18,7 +18,6 @@ class Recorder:
 
     def __init__(self, requests: int, workers: int) -> None:
         self.refusals: Counter[str] = Counter()
-        self.queued = 0
         self._times: dict[str, Floats] = {
             name: np.full(requests, np.nan)
             for name in ("arrived", "sent", "started", "first_token", "ended")
@@ -29,25 +28,21 @@ class Recorder:
         }
         self._worker = np.full(requests, NOBODY)
         self._workers = workers
-        self._samples: list[tuple[float, int, list[tuple[int, int, int]]]] = []
 
     def arrived(self, request: Request, now: float) -> None:
         """At the gateway."""
         self._times["arrived"][request.number] = now
         self._counts["prompt_tokens"][request.number] = request.prompt.tokens
-        self.queued += 1
 
     def sent(self, number: int, worker: int, now: float) -> None:
         """By the gateway to a worker."""
         self._times["sent"][number] = now
         self._worker[number] = worker
-        self.queued -= 1
 
     def refused(self, number: int, why: str) -> None:
         """Instead of being sent."""
         self._counts["new"][number] = self._counts["prompt_tokens"][number]
         self.refusals[why] += 1
-        self.queued -= 1
 
     def started(self, number: int, fates: Fates, now: float) -> None:
         """By its worker."""
@@ -66,34 +61,10 @@ class Recorder:
         self._counts["output_tokens"][number] = visit.request.output_tokens
         self._counts["preemptions"][number] = visit.preemptions
 
-    def sample(self, now: float, workers: list[tuple[int, int, int]]) -> int:
-        """How many samples there are now.
-
-        Args: of each worker, how many sequences run and wait, and its used blocks.
-        """
-        self._samples.append((now, self.queued, workers))
-        return len(self._samples)
-
-    def thin(self) -> None:
-        """Forget every other sample, the second first."""
-        del self._samples[1::2]
-
     def requests(self) -> Requests:
         """What there is of each request."""
         arrays: dict[str, Any] = {**self._times, **self._counts}
         return Requests(worker=self._worker, **arrays)
-
-    def samples(self) -> Samples:
-        """What was sampled."""
-        states = np.array([workers for _, _, workers in self._samples], np.int64)
-        states = states.reshape(len(self._samples), self._workers, 3)
-        return Samples(
-            at=np.array([at for at, _, _ in self._samples], float),
-            running=states[:, :, 0],
-            waiting=states[:, :, 1],
-            used_blocks=states[:, :, 2],
-            queued=np.array([queued for _, queued, _ in self._samples], np.int64),
-        )
 
     def served(self) -> Ints:
         """Requests that each worker got."""

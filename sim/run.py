@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from sim.policy.base import Policy, Site
-from sim.pool import Setting, Simulation
 from sim.request import Trace
 from sim.results import Ints, Run, Workers
-from sim.worker import GAP_UNIT
+from sim.setting import Setting
+from sim.simulation import Simulation
+from sim.worker.base import GAP_UNIT
 
 
 def simulate(
@@ -54,7 +55,7 @@ def simulate(
             evicted_blocks=np.array([worker.evicted_blocks for worker in workers]),
             requests=recorder.served(),
         ),
-        samples=recorder.samples(),
+        samples=simulation.sampling.samples(),
         gaps=np.array(order) * GAP_UNIT,
         gap_counts=np.array([gaps[gap] for gap in order], np.int64),
         ideal_cached=ideal,

@@ -12,10 +12,10 @@ from sim.hardware.step_time import StepTime
 from sim.ideal import ideal_cached
 from sim.policy.base import Policy, Site
 from sim.policy.catalogue import policy
-from sim.pool import Setting
 from sim.request import Content, Request, Trace
 from sim.results import Run
 from sim.run import simulate
+from sim.setting import Setting
 
 BLOCK = 4
 STRIDE = 8

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim.at_gateway import PATIENCE_SECONDS
 from sim.policy.base import Choice, Job, Policy, Site
 from sim.policy.round_robin import RoundRobin
-from sim.pool import NETWORK_SECONDS, PATIENCE_SECONDS, Setting, Simulation
 from sim.request import Request, Trace
+from sim.setting import Setting
+from sim.simulation import NETWORK_SECONDS, Simulation
 from tests.sim.small import STRIDE, asked, played, setup, trace, traces
 
 SETTING = Setting(setup(), 2, STRIDE)

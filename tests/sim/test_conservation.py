@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.policy.catalogue import CATALOGUE, policy
-from sim.pool import Setting, Simulation
 from sim.request import Trace
+from sim.setting import Setting
+from sim.simulation import Simulation
 from tests.sim.small import STRIDE, played, same, setup, traces
 
 POLICIES = st.sampled_from(list(CATALOGUE))

@@ -13,8 +13,8 @@ import pytest
 
 from sim.experiment import Case, play
 from sim.hardware.presets import preset
-from sim.pool import Setting
 from sim.request import Trace
+from sim.setting import Setting
 from sim.trace.generate.spec import generated
 from tests.sim.small import asked, same, trace
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.policy.base import Choice, Job, Policy, Site
-from sim.pool import Setting
 from sim.request import Request
+from sim.setting import Setting
 from sim.truth import Fates, ObservedEvents, Truth
 from tests.sim.small import STRIDE, asked, content, played, setup, trace
 from worker.kv.events import Reason

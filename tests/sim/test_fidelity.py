@@ -21,10 +21,10 @@ from radixgate.client import Client
 from sim.hardware.calibrate import Calibration, Limits, calibrate
 from sim.ideal import ideal_cached
 from sim.policy.catalogue import policy
-from sim.pool import Setting
 from sim.request import Content, Request, Trace
 from sim.results import Run
 from sim.run import simulate
+from sim.setting import Setting
 from tests.e2e.processes import Fleet, free_port, wait_until
 from tests.models import VOCAB_SIZE, make_tiny
 from tests.sim.replay import Answered, replay

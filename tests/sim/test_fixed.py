@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sim.pool import NETWORK_SECONDS, Setting
+from sim.setting import Setting
+from sim.simulation import NETWORK_SECONDS
 from tests.sim.small import STRIDE, asked, played, setup, trace
 
 SECONDS = 0.25

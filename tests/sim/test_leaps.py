@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.hardware.setup import WorkerSetup
-from sim.pool import Setting
 from sim.request import Request, Trace
 from sim.results import Run
-from sim.worker import GAP_UNIT, SimWorker
+from sim.setting import Setting
+from sim.worker.base import GAP_UNIT
+from sim.worker.engine import EngineWorker
 from tests.sim.small import BLOCK, STRIDE, content, played, setup, traces
 from worker.engine.sequence import Sequence
 
 
-class Stepwise(SimWorker):
+class Stepwise(EngineWorker):
     """Never leaps."""
 
     def _most_steps(self, sequences: list[Sequence], context: int) -> int:
@@ -27,7 +28,7 @@ class Stepwise(SimWorker):
 
 
 def stepwise(small: Trace, setting: Setting) -> Run:
-    with patch("sim.pool.SimWorker", Stepwise):
+    with patch("sim.simulation.EngineWorker", Stepwise):
         return played(small, setting)
 
 

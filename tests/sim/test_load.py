@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.load import SATURATING, busiest_rate, saturated_rate, saturating
-from sim.pool import Setting
 from sim.request import Request, Trace
+from sim.setting import Setting
 from tests.sim.runs import synthetic_run
 from tests.sim.small import STRIDE, asked, content, played, setup, trace
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from sim.ideal import ideal_cached
 from sim.policy.base import Choice, Job, Policy
-from sim.pool import Setting, Simulation
 from sim.request import Content, Request, Trace
+from sim.setting import Setting
+from sim.simulation import Simulation
 from tests.sim.small import BLOCK, STRIDE, content, in_common, known_tokens, played, setup, traces
 from worker.kv.tokens import Tokens
 

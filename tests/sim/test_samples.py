@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from sim.pool import FIRST_SAMPLE_SECONDS, SAMPLES, Setting
+from sim.sampling import ENOUGH, FIRST_DISTANCE
+from sim.setting import Setting
 from tests.sim.small import STRIDE, asked, played, setup, trace
 
 
@@ -20,7 +21,7 @@ def test_samples_are_even_and_enough(seconds: float, closed_loop: int | None) ->
     assert steps == pytest.approx(steps[0])
     assert samples.at[0] == 0
     assert ended - steps[0] <= samples.at[-1] <= ended
-    assert len(samples.at) <= 2 * SAMPLES
-    assert len(samples.at) >= SAMPLES or steps[0] == pytest.approx(FIRST_SAMPLE_SECONDS)
+    assert len(samples.at) <= 2 * ENOUGH
+    assert len(samples.at) >= ENOUGH or steps[0] == pytest.approx(FIRST_DISTANCE)
     assert samples.running.shape == samples.waiting.shape == (len(samples.at), 2)
     assert samples.running.sum() > len(samples.at) * 0.9

@@ -7,50 +7,29 @@ into the tree, when that needs another block in a step or ends, or may lose its 
 for half an answer.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, groupby
-from typing import Final, Protocol
-
-from radixgate.v1.sync_pb2 import Load
+from typing import Final
 
 from sim.hardware.setup import WorkerSetup
 from sim.hardware.step_time import StepWork
 from sim.loop import EventLoop
-from sim.visit import Visit
+from sim.request import Request
+from sim.worker.base import GAP_UNIT, Listener, Worker
+from sim.worker.visit import Visit
 from worker.engine.events import FinishReason
 from worker.engine.scheduler import Scheduler, Step
 from worker.engine.sequence import Reuse, Sequence, Times, backlog
 from worker.engine.stats import EngineLoad, Rates
 from worker.kv.events import KvEvents
-from worker.kv.manager import KVManager
-from worker.kv.memory import MemoryPolicy
-from worker.kv.policy import POLICIES
-from worker.report import load_message
-
-GAP_UNIT: Final = 1e-5
-"""Seconds to which gaps between tokens are rounded."""
 
 MOST_LEAP_SECONDS: Final = 1.0
 """After which a leap lands, so that what a worker reports of its memory is not older."""
 
 _REMEMBERED: Final = 32
 """Steps in a row after which the rates have forgotten those before."""
-
-
-class Listener(Protocol):
-    """Hears of what a worker does with its visits, when it does it."""
-
-    def started(self, visit: Visit, cached_tokens: int) -> None:
-        """It begins with the prompt, of which it has so much."""
-
-    def first_token(self, visit: Visit) -> None:
-        """The prompt is computed."""
-
-    def ended(self, visit: Visit) -> None:
-        """The last token is there."""
 
 
 class _NoText:
@@ -86,20 +65,8 @@ class _Leap:
     ends: float
 
 
-class SimWorker:
-    """Args:
-        setup: what it is.
-        stride: tokens from one boundary to the next.
-        loop: its time.
-        events: where the boundaries it stores and evicts are written.
-        listener: see there.
-
-    Attributes:
-        events: as given.
-        gaps: between two tokens of one sequence, in `GAP_UNIT`s, and how often.
-        busy_seconds: in which it computed, until the end of the step under way.
-        steps: that it has begun.
-    """
+class EngineWorker(Worker):
+    """See `Worker`."""
 
     def __init__(
         self,
@@ -109,17 +76,8 @@ class SimWorker:
         events: KvEvents,
         listener: Listener,
     ) -> None:
-        self.events = events
-        self.gaps: Counter[int] = Counter()
-        self.busy_seconds = 0.0
-        self.steps = 0
-        self._setup = setup
-        self._stride = stride
-        self._loop = loop
-        self._listener = listener
+        super().__init__(setup, stride, loop, events, listener)
         self._time = setup.step_time
-        policy = MemoryPolicy(eviction=POLICIES[setup.eviction])
-        self._manager = KVManager(setup.num_blocks, setup.block_size, stride, events, policy)
         self._scheduler = Scheduler(self._manager, setup.max_running, setup.token_budget)
         self._rates = Rates()
         self._visits: dict[Sequence, Visit] = {}
@@ -127,8 +85,12 @@ class SimWorker:
         self._busy = False
         self._leap: _Leap | None = None
 
+    def needs(self, request: Request) -> int:
+        """Its prompt and its output together."""
+        return request.prompt.tokens + request.output_tokens
+
     def submit(self, visit: Visit) -> None:
-        """Take a request, whose prompt and output together fit its KV memory."""
+        """As `Worker` says."""
         request = visit.engine_request()
         tokens = visit.tokens(self._stride)
         times = Times(self._loop.now)
@@ -140,40 +102,37 @@ class SimWorker:
         if not self._busy:
             self._begin()
 
-    def load(self) -> Load:
-        """As it would report now, but for the tokens of a leap under way."""
+    def engine_load(self) -> EngineLoad:
+        """As it is now, but for the tokens of a leap under way."""
         attention_tokens = self._setup.attention_tokens
         pending = backlog(self._visits, attention_tokens)
-        return load_message(
-            EngineLoad(
-                waiting=len(self._scheduler.waiting),
-                running=len(self._scheduler.running),
-                max_running=self._setup.max_running,
-                backlog_tokens=pending.tokens,
-                backlog_work=pending.work,
-                attention_tokens=attention_tokens,
-                prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
-                prefill_work_per_second=self._rates.prefill_work_per_second,
-                decode_tokens_per_second=self._rates.decode_tokens_per_second,
-                itl_ms=self._rates.itl_ms,
-                kv=self._manager.stats(),
-            )
+        return EngineLoad(
+            waiting=self.waiting,
+            running=self.running,
+            max_running=self._setup.max_running,
+            backlog_tokens=pending.tokens,
+            backlog_work=pending.work,
+            attention_tokens=attention_tokens,
+            prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
+            prefill_work_per_second=self._rates.prefill_work_per_second,
+            decode_tokens_per_second=self._rates.decode_tokens_per_second,
+            itl_ms=self._rates.itl_ms,
+            kv=self._manager.stats(),
         )
 
-    def state(self) -> tuple[int, int, int]:
-        """Sequences that run, and that wait; blocks that are not free."""
-        stats = self._manager.stats()
-        used = stats.total_blocks - stats.free_blocks
-        return len(self._scheduler.running), len(self._scheduler.waiting), used
+    @property
+    def running(self) -> int:
+        """As `Worker` says."""
+        return len(self._scheduler.running)
 
     @property
-    def evicted_blocks(self) -> int:
-        """Blocks evicted to make room, ever."""
-        return self._manager.stats().evicted_blocks
+    def waiting(self) -> int:
+        """As `Worker` says."""
+        return len(self._scheduler.waiting)
 
     def check_integrity(self) -> None:
-        """Raises AssertionError when blocks, tree and sequences disagree."""
-        self._manager.check_integrity()
+        """As `Worker` says."""
+        super().check_integrity()
         assert {*self._scheduler.waiting, *self._scheduler.running} == self._visits.keys()
         assert self._busy == bool(self._visits)
 
