@@ -21,7 +21,7 @@ class FixedWorker(Worker):
     """Each request takes `seconds` once its prompt fits into the memory.
 
     A prompt takes no time, so there is no rate to report; the answer takes it all. Output is not
-    generated: what is cached is the prompts.
+    generated: what is cached is the prompts, and they are all that needs memory.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class FixedWorker(Worker):
         self._since = 0.0
 
     def needs(self, request: Request) -> int:
-        """Its prompt and its output together."""
-        return request.prompt.tokens + request.output_tokens
+        """Its prompt."""
+        return request.prompt.tokens
 
     def submit(self, visit: Visit) -> None:
         """As `Worker` says."""
