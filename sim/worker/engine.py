@@ -1,14 +1,15 @@
-"""One simulated worker: the real scheduler, KV manager and rates; only the model is a formula.
+"""A worker with the real scheduler, KV manager and rates: only the model is a formula.
 
 It goes step by step as the engine does. Steps that only generate are alike until a sequence ends or
-a request comes, so they are taken in one *leap*, which is cut short when something comes between.
-What is generated takes its blocks at once, but is *booked*, put into the tokens of its sequence and
-into the tree, when that needs another block in a step or ends, or may lose its blocks: nobody asks
-for half an answer.
+a request comes, so they are taken in one *leap*, which is cut short when a request comes between.
+Times, blocks and what is found cached are those of single steps, with two exceptions. Who asks for
+half of an answer that is under way finds what is booked of it (`sim.worker.booking`). And a report
+in the midst of a leap has memory, rates, `steps`, `gaps` and `busy_seconds` as they were when it
+began, which is no longer ago than `MOST_LEAP_SECONDS`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count, groupby
 from typing import Final
@@ -18,6 +19,8 @@ from sim.hardware.step_time import StepWork
 from sim.loop import EventLoop
 from sim.request import Request
 from sim.worker.base import GAP_UNIT, Listener, Worker
+from sim.worker.booking import Booking
+from sim.worker.leap import Leap
 from sim.worker.visit import Visit
 from worker.engine.events import FinishReason
 from worker.engine.scheduler import Scheduler, Step
@@ -46,25 +49,6 @@ class _NoText:
 _NO_TEXT: Final = _NoText()
 
 
-@dataclass(frozen=True, slots=True)
-class _Leap:
-    """Steps that only generate.
-
-    Args:
-        sequences: that generate, all with tokens left for the steps.
-        began: when the first of the steps began.
-        steps: how many.
-        context: tokens that the first of them attends to.
-        ends: when the last of them ends.
-    """
-
-    sequences: list[Sequence]
-    began: float
-    steps: int
-    context: int
-    ends: float
-
-
 class EngineWorker(Worker):
     """See `Worker`."""
 
@@ -79,11 +63,12 @@ class EngineWorker(Worker):
         super().__init__(setup, stride, loop, events, listener)
         self._time = setup.step_time
         self._scheduler = Scheduler(self._manager, setup.max_running, setup.token_budget)
+        self._booking = Booking(self._manager)
         self._rates = Rates()
         self._visits: dict[Sequence, Visit] = {}
         self._orders = count()
         self._busy = False
-        self._leap: _Leap | None = None
+        self._leap: Leap | None = None
 
     def needs(self, request: Request) -> int:
         """Its prompt and its output together."""
@@ -139,8 +124,9 @@ class EngineWorker(Worker):
     def _begin(self) -> None:
         """The next step, or the next leap."""
         now = self._loop.now
-        if self._short():
-            self._book_all()
+        running = self._scheduler.running
+        if self._booking.spare_blocks < len(running):
+            self._booking.book_all((sequence, self._visits[sequence]) for sequence in running)
         step = self._scheduler.schedule(self._rates.chunk(self._setup.chunk_seconds))
         self._busy = bool(step.chunks)
         if not self._busy:
@@ -160,25 +146,7 @@ class EngineWorker(Worker):
             return
         sequences = [chunk.sequence for chunk in step.chunks]
         steps = self._most_steps(sequences, work.context_tokens)
-        seconds = self._time.of_generations(len(sequences), work.context_tokens, steps)
-        self._fly(_Leap(sequences, now, steps, work.context_tokens, now + seconds))
-
-    def _short(self) -> bool:
-        """Whether a sequence may lose its blocks when each that runs wants one more."""
-        stats = self._manager.stats()
-        return stats.free_blocks + stats.cached_blocks < len(self._scheduler.running)
-
-    def _book_all(self) -> None:
-        """So that nothing is lost that was computed."""
-        for sequence in self._scheduler.running:
-            visit = self._visits[sequence]
-            if visit.length > len(sequence.tokens):
-                self._book(sequence, visit)
-
-    def _book(self, sequence: Sequence, visit: Visit) -> None:
-        assert sequence.kv
-        visit.book(sequence.tokens)
-        self._manager.commit(sequence.kv, sequence.tokens, len(sequence.tokens) - 1)
+        self._fly(Leap(sequences, work.context_tokens, now, steps, self._time))
 
     def _work(self, step: Step) -> StepWork:
         context_tokens, pairs = 0, 0.0
@@ -216,7 +184,7 @@ class EngineWorker(Worker):
             else:
                 gaps.append(now - before)
             visit.length += 1
-            if visit.length >= visit.look_at and self._look_at(sequence, visit):
+            if visit.length >= visit.look_at and self._booking.look_at(sequence, visit):
                 ended.append(sequence)
         for gap, alike in groupby(gaps):
             times = len(list(alike))
@@ -227,79 +195,52 @@ class EngineWorker(Worker):
         self._end(ended)
         self._begin()
 
-    def _look_at(self, sequence: Sequence, visit: Visit) -> bool:
-        """Book what was generated if that is to be done now; whether it has ended."""
-        kv, tokens = sequence.kv, sequence.tokens
-        assert kv
-        first = len(tokens) == sequence.request.prompt_tokens
-        ended = visit.length == visit.final_length
-        if ended or first or visit.length > kv.room:
-            self._book(sequence, visit)
-        visit.look_at = min(visit.final_length, kv.room + 1)
-        return ended
-
     def _most_steps(self, sequences: list[Sequence], context: int) -> int:
         """So many steps can follow each other before a sequence ends or memory may be short."""
         visits = [self._visits[sequence] for sequence in sequences]
         steps = min([visit.final_length - visit.length for visit in visits])
-        stats, size = self._manager.stats(), self._setup.block_size
-        spare = stats.free_blocks + stats.cached_blocks
         # NOTE: each sequence has room for the first step, and starts a block once in `size` more.
-        within = 1 + spare // len(sequences) * size
+        size = self._setup.block_size
+        within = 1 + self._booking.spare_blocks // len(sequences) * size
         in_time = self._time.generations_in(len(sequences), context, MOST_LEAP_SECONDS)
         return min(steps, within, in_time)
 
-    def _fly(self, leap: _Leap) -> None:
+    def _fly(self, leap: Leap) -> None:
         self._leap = leap
         self._loop.call_at(leap.ends, partial(self._land, leap))
 
-    def _land(self, leap: _Leap) -> None:
+    def _cut(self, leap: Leap) -> None:
+        """End with the step that is under way. Until that, all steps have their blocks."""
+        steps = leap.steps_by(self._loop.now)
+        for sequence in leap.sequences:
+            self._booking.take(sequence, self._visits[sequence].length + steps - 1)
+        if steps < leap.steps:
+            self._fly(replace(leap, steps=steps))
+
+    def _land(self, leap: Leap) -> None:
         """The end of a leap, unless it was cut."""
         if leap is not self._leap:
             return
         self._leap = None
-        ended = self._pass(leap)
+        ended, ends = [], leap.ends
+        for sequence in leap.sequences:
+            visit = self._visits[sequence]
+            sequence.times.last_token = ends
+            visit.length += leap.steps
+            if visit.length >= visit.look_at and self._booking.look_at(sequence, visit):
+                ended.append(sequence)
+        self._count(leap, ends - leap.began)
         self._end(ended)
         self._begin()
 
-    def _cut(self, leap: _Leap) -> None:
-        """End with the step that is under way. Until that, all steps have their blocks."""
-        generations = len(leap.sequences)
-        elapsed = self._loop.now - leap.began
-        steps = self._time.generations_in(generations, leap.context, elapsed)
-        for sequence in leap.sequences:
-            self._grow(sequence, self._visits[sequence].length + steps - 1)
-        if steps < leap.steps:
-            seconds = self._time.of_generations(generations, leap.context, steps)
-            self._fly(replace(leap, steps=steps, ends=leap.began + seconds))
-
-    def _grow(self, sequence: Sequence, tokens: int) -> None:
-        """Take the blocks for so many tokens, which a leap has made sure of."""
-        assert sequence.kv
-        grown = self._manager.grow(sequence.kv, tokens)
-        assert grown, "a leap went beyond the memory"
-
-    def _pass(self, leap: _Leap) -> list[Sequence]:
-        """Take what a leap has generated; the sequences that ended with it."""
+    def _count(self, leap: Leap, seconds: float) -> None:
         generations, steps = len(leap.sequences), leap.steps
-        ended = []
-        for sequence in leap.sequences:
-            visit = self._visits[sequence]
-            sequence.times.last_token = leap.ends
-            visit.length += steps
-            if visit.length < visit.look_at:
-                continue
-            self._grow(sequence, visit.length - 1)
-            if self._look_at(sequence, visit):
-                ended.append(sequence)
-        seconds = leap.ends - leap.began
         self.busy_seconds += seconds
         self.steps += steps
         gap = seconds / steps
         self.gaps[round(gap / GAP_UNIT)] += generations * steps
         self._rates.generations(generations, gap, min(steps, _REMEMBERED))
         self._rates.gap(gap, min(steps * generations, _REMEMBERED))
-        return ended
 
     def _end(self, sequences: Iterable[Sequence]) -> None:
         for sequence in sequences:
