@@ -20,8 +20,8 @@ class Booking:
         self._manager = manager
 
     @property
-    def spare_blocks(self) -> int:
-        """Blocks that sequences can take without one of them losing its own."""
+    def most_blocks(self) -> int:
+        """Blocks that sequences can take before one of them loses its own."""
         stats = self._manager.stats()
         return stats.free_blocks + stats.cached_blocks
 

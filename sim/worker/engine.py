@@ -125,7 +125,7 @@ class EngineWorker(Worker):
         """The next step, or the next leap."""
         now = self._loop.now
         running = self._scheduler.running
-        if self._booking.spare_blocks < len(running):
+        if self._booking.most_blocks < len(running):
             self._booking.book_all((sequence, self._visits[sequence]) for sequence in running)
         step = self._scheduler.schedule(self._rates.chunk(self._setup.chunk_seconds))
         self._busy = bool(step.chunks)
@@ -201,9 +201,14 @@ class EngineWorker(Worker):
         steps = min([visit.final_length - visit.length for visit in visits])
         # NOTE: each sequence has room for the first step, and starts a block once in `size` more.
         size = self._setup.block_size
-        within = 1 + self._booking.spare_blocks // len(sequences) * size
+        within = 1 + self._blocks_for_leap() // len(sequences) * size
         in_time = self._time.generations_in(len(sequences), context, MOST_LEAP_SECONDS)
         return min(steps, within, in_time)
+
+    def _blocks_for_leap(self) -> int:
+        """That nobody misses: if one waits for memory, what is evicted may decide who is next."""
+        waits = self.waiting and self.running < self._setup.max_running
+        return self._manager.stats().free_blocks if waits else self._booking.most_blocks
 
     def _fly(self, leap: Leap) -> None:
         self._leap = leap

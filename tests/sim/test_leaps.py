@@ -16,7 +16,7 @@ from sim.results import Run
 from sim.setting import Setting
 from sim.worker.base import GAP_UNIT
 from sim.worker.engine import EngineWorker
-from tests.sim.small import BLOCK, STRIDE, content, played, setup, traces
+from tests.sim.small import BLOCK, STRIDE, asked, content, played, setup, trace, traces
 from worker.engine.sequence import Sequence
 
 
@@ -63,6 +63,17 @@ def test_leaps_are_exact(small: Trace, worker: WorkerSetup) -> None:
 @given(bursts(), narrow(num_blocks=st.integers(10, 18), max_running=st.integers(1, 4)))
 def test_leaps_are_exact_where_memory_is_short(small: Trace, worker: WorkerSetup) -> None:
     both_do_the_same(small, worker)
+
+
+def test_who_waits_for_memory_may_be_admitted_when_a_block_is_evicted() -> None:
+    """What the one that runs takes is cached, and decides which of the others is next."""
+    prompts = [(0.0, [0, 0], 1), (0.0, [0], 1), (0.0, [1] * 5, 14), (0.0, [0], 1)]
+    prompts += [(0.02, [0] * 4, 1), (0.02, [1, 1], 1), (0.02, [0], 1)]
+    small = [
+        asked(number, at, ids, output_tokens=tokens)
+        for number, (at, ids, tokens) in enumerate(prompts)
+    ]
+    both_do_the_same(trace(*small), setup(num_blocks=10, max_running=2, chunk_seconds=1e3))
 
 
 def both_do_the_same(small: Trace, worker: WorkerSetup) -> None:
