@@ -31,9 +31,6 @@ from worker.kv.events import KvEvents
 MOST_LEAP_SECONDS: Final = 1.0
 """After which a leap lands, so that what a worker reports of its memory is not older."""
 
-_REMEMBERED: Final = 32
-"""Steps in a row after which the rates have forgotten those before."""
-
 
 class _NoText:
     """The output of a simulated sequence ends by its length."""
@@ -244,8 +241,8 @@ class EngineWorker(Worker):
         self.steps += steps
         gap = seconds / steps
         self.gaps[round(gap / GAP_UNIT)] += generations * steps
-        self._rates.generations(generations, gap, min(steps, _REMEMBERED))
-        self._rates.gap(gap, min(steps * generations, _REMEMBERED))
+        self._rates.generations(generations, gap, steps)
+        self._rates.gap(gap, generations * steps)
 
     def _end(self, sequences: Iterable[Sequence]) -> None:
         for sequence in sequences:

@@ -18,11 +18,11 @@ class Mean:
 
     def observe(self, amount: float, per: float, times: int = 1) -> None:
         """Add an `amount` that came in, or with, `per` units; so many `times` in a row."""
-        amounts, pers = self._amount, self._per
-        for _ in range(times):
-            amounts = amounts * _KEEP + amount
-            pers = pers * _KEEP + per
-        self._amount, self._per = amounts, pers
+        keep = _KEEP**times
+        # The weights of all together: 1 + _KEEP + … + _KEEP ** (times - 1).
+        weight = (1 - keep) / (1 - _KEEP)
+        self._amount = self._amount * keep + amount * weight
+        self._per = self._per * keep + per * weight
 
     @property
     def value(self) -> float:
