@@ -20,10 +20,8 @@ from cli.sheets import print_sheet
 
 if TYPE_CHECKING:
     from sim.experiment import Case
-    from sim.plan import Group
     from sim.request import Trace
     from sim.results import Run
-    from sim.setting import Setting
 
 
 def simulate(
@@ -64,7 +62,7 @@ def simulate(
     of presets or measured by --calibrate.
     """
     with needs("sim"):
-        from sim.plan import Ask, groups, policy_names, read_traces
+        from sim.plan import Ask, cases, groups, policy_names, read_traces, saturating_cases
         from sim.report.json import document
         from sim.report.sweep import by_trace, sweep_sheet
         from sim.report.table import sheets
@@ -106,7 +104,11 @@ def simulate(
         policies = policy_names(policy)
         traces = read_traces(trace, format_, first)
         planned = groups(ask, traces)
-    runs = _play(traces, planned, policies, jobs or os.cpu_count() or 1)
+    at_once = jobs or os.cpu_count() or 1
+    saturated = _simulate(traces, saturating_cases(planned), at_once, "what workers can serve")
+    with _usage_errors():
+        wanted = cases(planned, policies, saturated)
+    runs = _simulate(traces, wanted, at_once, "policies")
     command = shlex.join(["radixgate", *sys.argv[1:]])
     summaries = [summarize(run, slo) for run in runs]
     if as_json:
@@ -135,27 +137,12 @@ def _usage_errors() -> Iterator[None]:
         raise CommandError(str(error), ExitCode.USAGE) from error
 
 
-def _play(
-    traces: "Sequence[Trace]", planned: "Sequence[Group]", policies: Sequence[str], jobs: int
-) -> "list[Run]":
-    """All runs, with bars at the terminal. Where a load is wanted, what it is a share of first."""
-    from sim.experiment import Case
-    from sim.load import POLICY, saturated_rate, saturating
-
-    loaded = list(dict.fromkeys(each.measured for each in planned if each.load is not None))
-    found: dict[tuple[int, Setting], float] = {}
-    if loaded:
-        most = [Case(trace, POLICY, saturating(setting)) for trace, setting in loaded]
-        runs = _simulate(traces, most, jobs, "what workers can serve")
-        with _usage_errors():
-            found = {key: saturated_rate(run) for key, run in zip(loaded, runs, strict=True)}
-    cases = [case for group in planned for case in group.cases(policies, found.get(group.measured))]
-    return _simulate(traces, cases, jobs, "policies")
-
-
 def _simulate(
     traces: "Sequence[Trace]", cases: "Sequence[Case]", jobs: int, what: str
 ) -> "list[Run]":
+    """All runs, with a bar at the terminal."""
+    if not cases:
+        return []
     from concurrent.futures.process import BrokenProcessPool
 
     from sim.experiment import play

@@ -10,9 +10,10 @@ from sim.experiment import Case
 from sim.hardware.presets import preset, preset_names
 from sim.hardware.setup import WorkerSetup
 from sim.hardware.setup_file import read_setup
-from sim.load import busiest_rate
+from sim.load import POLICY, busiest_rate, saturated_rate, saturating
 from sim.policy.catalogue import CATALOGUE, policy
 from sim.request import Trace
+from sim.results import Run
 from sim.setting import Setting
 from sim.sweep import combinations
 from sim.trace.formats import open_trace
@@ -154,6 +155,27 @@ def groups(ask: Ask, traces: Sequence[Trace]) -> list[Group]:
         for place, trace in enumerate(traces)
         for swept in combinations(ask.sweep, SWEPT)
     ]
+
+
+def saturating_cases(groups: Iterable[Group]) -> list[Case]:
+    """What is to be played first, where a load is wanted: it is a share of what these serve."""
+    return [Case(trace, POLICY, saturating(setting)) for trace, setting in _measured(groups)]
+
+
+def cases(groups: Sequence[Group], policies: Sequence[str], saturated: Sequence[Run]) -> list[Case]:
+    """All that is asked for.
+
+    Args: `groups` and `policies`; `saturated`, the runs of the `saturating_cases`.
+
+    Raises:
+        ValueError: too little was served in one of these.
+    """
+    rates = dict(zip(_measured(groups), map(saturated_rate, saturated), strict=True))
+    return [case for group in groups for case in group.cases(policies, rates.get(group.measured))]
+
+
+def _measured(groups: Iterable[Group]) -> list[tuple[int, Setting]]:
+    return list(dict.fromkeys(group.measured for group in groups if group.load is not None))
 
 
 def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:

@@ -2,15 +2,29 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sim.hardware.presets import preset
 from sim.hardware.setup_file import write_setup
-from sim.plan import ENDLESS, STRIDE, Ask, Group, PlanError, groups, policy_names, read_traces
+from sim.load import saturating
+from sim.plan import (
+    ENDLESS,
+    STRIDE,
+    Ask,
+    Group,
+    PlanError,
+    cases,
+    groups,
+    policy_names,
+    read_traces,
+    saturating_cases,
+)
 from sim.policy.catalogue import CATALOGUE
 from sim.request import Request, Trace
 from sim.sweep import SweepError
 from sim.trace.row import TraceError
+from tests.sim.runs import synthetic_run
 from tests.sim.small import asked, content, setup, trace
 
 H100 = "h100-llama-8b"
@@ -124,11 +138,32 @@ def test_a_sweep_overrides_what_is_given_and_its_values_are_checked_alike() -> N
 def test_a_load_is_a_share_of_what_the_workers_can_serve() -> None:
     light, heavy = planned("load=0.5,2")
     assert (light.busiest, heavy.busiest) == (1.0, 1.0)
-    assert light.measured == heavy.measured
     assert [each.cases(["cost"], 8.0)[0].speed for each in (light, heavy)] == [4.0, 16.0]
     at_once = trace(*(asked(at, 0.0, [at]) for at in range(4)))
     with pytest.raises(ValueError, match="half of it comes at once"):
         planned("load=0.5", traces=(at_once,))
+
+
+def test_what_workers_serve_at_most_is_found_once_for_each_trace_and_setting() -> None:
+    found = planned("workers=1,2", "load=0.5,2", traces=(SMALL, SMALL.first(2)))
+    first = saturating_cases(found)
+    assert [(case.trace, case.setting) for case in first] == [
+        (at, saturating(each.setting)) for at in (0, 1) for each in found[:4:2]
+    ]
+    assert {case.policy for case in first} == {"cost"}
+    rates = [1.0, 2.0, 4.0, 8.0]
+    runs = [synthetic_run(count=40) for _ in rates]
+    for run, rate in zip(runs, rates, strict=True):
+        run.requests.ended[:] = np.arange(40) / rate
+    second = cases(found, ["random", "session"], runs)
+    assert [(case.trace, case.setting, case.policy) for case in second] == [
+        (each.trace, each.setting, name) for each in found for name in ("random", "session")
+    ]
+    assert [case.speed for case in second[::2]] == [
+        share * rate for rate in rates for share in (0.5, 2.0)
+    ]
+    assert saturating_cases(planned()) == []
+    assert [case.speed for case in cases(planned(), ["random"], [])] == [1.0]
 
 
 def test_boundaries_are_as_far_apart_as_the_trace_needs() -> None:
