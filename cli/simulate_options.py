@@ -89,7 +89,8 @@ Stride = Annotated[
     typer.Option(
         min=1,
         metavar="TOKENS",
-        help="From one boundary to the next; by default 64, or the blocks of the trace.",
+        help="From one boundary to the next, in whole KV blocks; by default at least 64, and the "
+        "blocks of the trace.",
         rich_help_panel=_WORKERS,
     ),
 ]

@@ -56,7 +56,8 @@ class Ask:
         values: for names in `SWEPT`, as text; those left out are as the worker says.
         sweep: as `sim.sweep` takes it.
         closed_loop, service_seconds, seed: as in `Setting`.
-        stride: tokens from one boundary to the next; None is what the trace can tell apart.
+        stride: tokens from one boundary to the next; None is what the trace can tell apart, in
+            whole blocks.
     """
 
     values: Mapping[str, str]
@@ -180,11 +181,12 @@ def _measured(groups: Iterable[Group]) -> list[tuple[int, Setting]]:
 
 def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
     setup = _setup(trace, values)
-    stride = ask.stride or max(STRIDE, trace.block_tokens, setup.block_size)
+    blocks = math.ceil(max(STRIDE, trace.block_tokens) / setup.block_size)
+    stride = ask.stride or blocks * setup.block_size
     if stride % setup.block_size:
         raise PlanError(
             f"stride {stride}: boundaries lie between blocks of {setup.block_size} tokens; "
-            f"choose a multiple with --stride, or another --block-size"
+            f"choose a multiple, or leave out --stride"
         )
     load = _positive("load", values["load"]) if values.get("load") else None
     if load is not None and ask.closed_loop is not None:

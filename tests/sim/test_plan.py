@@ -106,7 +106,6 @@ def test_a_worker_is_a_preset_in_a_format_or_a_file(tmp_path: Path) -> None:
         ({"worker": "abacus"}, "worker 'abacus' is no preset and no file; presets: "),
         ({"kv_format": "int3"}, "int3"),
         ({"max_running": "50", "token_budget": "49"}, "max_running 50: a step of token_budget 49"),
-        ({"block_size": "48"}, "stride 64: boundaries lie between blocks of 48 tokens"),
     ],
 )
 def test_a_wrong_value_is_said(values: dict[str, str], said: str) -> None:
@@ -175,6 +174,7 @@ def test_boundaries_are_as_far_apart_as_the_trace_needs() -> None:
     assert stride(1) == stride(16) == STRIDE
     assert stride(512) == 512
     assert stride(1, "128") == 128
+    assert (stride(1, "48"), stride(512, "48"), stride(512, "1024")) == (96, 528, 1024)
     assert stride(512, asked_for=48) == 48
     with pytest.raises(PlanError, match="stride 50: boundaries lie between blocks of 16 tokens"):
         stride(1, asked_for=50)
