@@ -4,73 +4,108 @@ They come in the order of the trace, each after the one before it has ended. In 
 policy, no number of workers and no memory finds more cached.
 """
 
-from array import array
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sim.request import Request, Trace
 from sim.results import Ints
 
-
-class _Edge(NamedTuple):
-    """To `node`, by `tokens` tokens: the most that what stands at the edge has stood for."""
-
-    node: int
-    tokens: int
+_Ids: TypeAlias = NDArray[np.uint32]
 
 
 def ideal_cached(trace: Trace, block_size: int) -> Ints:
     """Tokens [N] of each prompt of `trace` that were in whole blocks of earlier sequences."""
-    # A trie in one dict: by node and what stands at the edge. Roots are below 0, one a tenant.
-    edges: dict[tuple[int, int | bytes], _Edge] = {}
-    roots: dict[str, int] = {}
     cached = np.zeros(len(trace.requests), np.int64)
+    # NOTE: what stands for tokens differs with their number, so it is the same for all.
     spelled = any(_apart(request) for request in trace.requests)
+    roots: dict[str, _Node] = {}
     for request in trace.requests:
-        node = roots.setdefault(request.tenant, -1 - len(roots))
-        known, matched = True, 0
-        for part, tokens in _parts(request, block_size, spelled=spelled):
-            edge = edges.get((node, part))
-            if known and edge is not None:
-                matched += min(tokens, edge.tokens)
-            known = known and edge is not None and edge.tokens >= tokens
-            if edge is None:
-                edge = edges[node, part] = _Edge(len(edges), tokens)
-            elif edge.tokens < tokens:
-                edge = edges[node, part] = _Edge(edge.node, tokens)
-            node = edge.node
-        whole = min(matched, request.prompt.tokens) // block_size * block_size
-        cached[request.number] = whole
+        root = roots.setdefault(request.tenant, _Node(np.empty(0, np.uint32), 0))
+        found = min(root.add(_sequence(request, spelled=spelled)), request.prompt.tokens)
+        cached[request.number] = found // block_size * block_size
     return cached
 
 
-def _apart(request: Request) -> bool:
-    """Whether the blocks of the output are others than those of the prompt."""
-    output = request.output
-    return output is not None and output.block_tokens != request.prompt.block_tokens
+class _Sequence(NamedTuple):
+    """A prompt and, if it is known, its output.
 
-
-def _parts(
-    request: Request, block_size: int, *, spelled: bool
-) -> Iterator[tuple[int | bytes, int]]:
-    """The prompt, and the output if it is known, in parts; each with its tokens.
-
-    A part is a block, or an id where blocks do not consist of whole ids. What is left behind the
-    last whole block is left out.
-
-    Args: `spelled`, whether parts are tokens, and not what stands for them in prompts.
+    Args:
+        ids: one for every `size` tokens.
+        size: see there.
+        missing: so many tokens fewer stand for the last.
     """
+
+    ids: _Ids
+    size: int
+    missing: int
+
+
+def _apart(request: Request) -> bool:
+    """Whether no ids of the prompt's size stand for prompt and output together."""
     prompt, output = request.prompt, request.output
-    ids, tokens, size = prompt.ids, prompt.tokens, prompt.block_tokens
+    size = prompt.block_tokens
+    return output is not None and (output.block_tokens != size or prompt.tokens % size > 0)
+
+
+def _sequence(request: Request, *, spelled: bool) -> _Sequence:
+    """Args: `spelled`, whether ids are those of tokens, and not of the blocks of the trace."""
+    parts = [request.prompt] + ([] if request.output is None else [request.output])
     if spelled:
-        packed = prompt.packed() + (b"" if output is None else output.packed())
-        ids, size = array("I", packed), 1
-        tokens = len(ids)
-    elif output is not None and tokens == len(ids) * size:
-        ids, tokens = ids + output.ids, tokens + output.tokens
-    step = 1 if block_size % size else block_size // size
-    for start in range(0, len(ids) - step + 1, step):
-        part = ids[start] if step == 1 else ids[start : start + step].tobytes()
-        yield part, min(step * size, tokens - start * size)
+        return _Sequence(np.concatenate([np.frombuffer(p.packed(), "<u4") for p in parts]), 1, 0)
+    ids = np.concatenate([np.frombuffer(part.ids, np.uint32) for part in parts])
+    size = request.prompt.block_tokens
+    return _Sequence(ids, size, len(ids) * size - sum(part.tokens for part in parts))
+
+
+class _Node:
+    """Of a tree in which what several sequences begin with is there once.
+
+    Args:
+        ids: from the node above to this one; none at the root.
+        missing: as of a sequence, where all that were added end here.
+    """
+
+    __slots__ = ("children", "ids", "missing")
+
+    def __init__(self, ids: _Ids, missing: int) -> None:
+        self.ids = ids
+        self.missing = missing
+        self.children: dict[int, _Node] = {}
+
+    def add(self, sequence: _Sequence) -> int:
+        """Tokens of whole ids that one added to this root before has in common with `sequence`.
+
+        Where the last id of `sequence` is not whole, that may be more than it has.
+        """
+        ids, size, missing = sequence
+        node, at, lacking = self, 0, 0
+        while at < len(ids) and (child := node.children.get(int(ids[at]))):
+            common = _in_common(child.ids, ids[at:])
+            at += common
+            if common < len(child.ids):
+                node = node.part(child, common)
+                break
+            lacking = child.missing
+            child.missing = min(missing, lacking) if at == len(ids) else 0
+            node = child
+        if at < len(ids):
+            # NOTE: a copy, since a view would keep all of the sequence.
+            node.children[int(ids[at])] = _Node(ids[at:].copy(), missing)
+        return at * size - lacking
+
+    def part(self, child: "_Node", at: int) -> "_Node":
+        """The new node between this one and `child`, to which the first `at` ids of that lead."""
+        between = self.children[int(child.ids[0])] = _Node(child.ids[:at], 0)
+        child.ids = child.ids[at:]
+        between.children[int(child.ids[0])] = child
+        return between
+
+
+def _in_common(one: _Ids, other: _Ids) -> int:
+    """How many ids both begin with. Neither is empty."""
+    most = min(len(one), len(other))
+    differs = one[:most] != other[:most]
+    first = int(differs.argmax())
+    return first if differs[first] else most

@@ -129,9 +129,3 @@ def known_tokens(request: Request) -> tuple[int, ...]:
     """Of the prompt and of the output, if that is known."""
     parts = [request.prompt] + ([request.output] if request.output is not None else [])
     return tuple(int(token) for part in parts for token in np.frombuffer(part.packed(), "<u4"))
-
-
-def in_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Tokens that both begin with."""
-    most = min(len(one), len(other))
-    return next((at for at in range(most) if one[at] != other[at]), most)

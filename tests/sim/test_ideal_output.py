@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sim.ideal import ideal_cached
 from sim.request import Content, Request, Trace
+from tests.sim.small import known_tokens
 from tests.sim.trace.files import alike
 
 STRIDE, BLOCK = 8, 4
@@ -34,11 +35,7 @@ TOKENS = st.lists(st.integers(0, 1), max_size=20)
 @given(st.lists(st.tuples(TOKENS.filter(bool), TOKENS), min_size=1, max_size=6))
 def test_answers_are_found_again(served: list[tuple[list[int], list[int]]]) -> None:
     trace = Trace("t", [request(at, *each) for at, each in enumerate(served)])
-    known = [
-        list(memoryview(each.prompt.packed()).cast("I"))
-        + (list(memoryview(each.output.packed()).cast("I")) if each.output else [])
-        for each in trace.requests
-    ]
+    known = [known_tokens(each) for each in trace.requests]
     expected = [
         max((alike(before, known[at]) for before in known[:at]), default=0)
         for at in range(len(known))
