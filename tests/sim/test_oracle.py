@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import ceil
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from sim.policy.base import Choice, Job, Policy
 from sim.request import Content, Request, Trace
 from sim.setting import Setting
 from sim.simulation import Simulation
-from tests.sim.small import BLOCK, STRIDE, content, known_tokens, played, setup, traces
+from tests.sim.small import BLOCK, STRIDE, content, known_tokens, played, setup, trace, traces
 from tests.sim.trace.files import alike
 from worker.kv.tokens import Tokens
 
@@ -186,3 +187,10 @@ def test_the_ceiling_is_what_any_request_before_has_in_common(
         )
         expected.append(min(found, request.prompt.tokens) // block_size * block_size)
     assert list(ideal_cached(small, block_size)) == expected
+
+
+@pytest.mark.parametrize("between", [content([1, 2]), content([1, 2, 3], 9)])
+def test_an_id_stands_for_as_many_tokens_as_it_ever_has(between: Content) -> None:
+    prompts = [content([1, 2], 7), between, content([1, 2, 4])]
+    small = trace(*(Request(at, 0.0, prompt, 1) for at, prompt in enumerate(prompts)))
+    assert list(ideal_cached(small, 1)) == [0, 7, 8]
