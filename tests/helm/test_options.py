@@ -3,25 +3,13 @@
 from itertools import pairwise
 
 import pytest
-import typer.main
-from typer.core import TyperGroup
 
-from cli.app import app
 from gateway.route.weights import parse_weights
+from tests.cli.parsing import parsed
 from tests.helm.cases import CASES
 from tests.helm.chart import all_containers, render
 from worker.kv.format.names import by_name
 from worker.kv.shares import parse_shares
-
-GROUP = typer.main.get_command(app)
-
-
-def parsed(arguments: list[str]) -> dict[str, object]:
-    """What the command line makes of them, without running anything."""
-    command, rest = GROUP, list(arguments)
-    while isinstance(command, TyperGroup):
-        command = command.commands[rest.pop(0)]
-    return command.make_context(arguments[0], rest).params
 
 
 @pytest.mark.parametrize("case", CASES)
