@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from sim.experiment import Case
-from sim.hardware.presets import preset, preset_names
-from sim.hardware.setup import WorkerSetup
-from sim.hardware.setup_file import read_setup
+from sim.hardware.asked import asked_setup
 from sim.load import POLICY, busiest_rate, saturated_rate, saturating
 from sim.policy.catalogue import CATALOGUE, policy
 from sim.request import Trace
@@ -18,13 +16,10 @@ from sim.setting import Setting
 from sim.sweep import combinations
 from sim.trace.formats import open_trace
 from sim.trace.generate.spec import generated, is_generated
-from worker.kv.policy import POLICIES
+from sim.values import PlanError, positive, whole
 
 STRIDE: Final = 64
 """Tokens from one boundary to the next, where a trace does not tell prompts apart by more."""
-
-ENDLESS: Final = "endless"
-"""As `kv_blocks`: so many that nothing is ever evicted."""
 
 ALL: Final = "all"
 
@@ -42,10 +37,6 @@ SWEPT: Final = {
     "chunk_ms": "by which prompts in one step delay its generations",
 }
 """What a sweep may vary; and what there is to say of a run."""
-
-
-class PlanError(ValueError):
-    """What is asked for cannot be simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +171,7 @@ def _measured(groups: Iterable[Group]) -> list[tuple[int, Setting]]:
 
 
 def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
-    setup = _setup(trace, values)
+    setup = asked_setup(values, trace)
     blocks = math.ceil(max(STRIDE, trace.block_tokens) / setup.block_size)
     stride = ask.stride or blocks * setup.block_size
     if stride % setup.block_size:
@@ -188,7 +179,7 @@ def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
             f"stride {stride}: boundaries lie between blocks of {setup.block_size} tokens; "
             f"choose a multiple, or leave out --stride"
         )
-    load = _positive("load", values["load"]) if values.get("load") else None
+    load = positive("load", values["load"]) if values.get("load") else None
     if load is not None and ask.closed_loop is not None:
         raise PlanError("a closed loop keeps workers as busy as it can: leave out --load")
     if values.get("speed"):
@@ -200,7 +191,7 @@ def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
         trace=place,
         setting=Setting(
             setup=setup,
-            workers=_whole("workers", values["workers"]),
+            workers=whole("workers", values["workers"]),
             stride=stride,
             seed=ask.seed,
             closed_loop=ask.closed_loop,
@@ -208,7 +199,7 @@ def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
         ),
         load=load,
         busiest=None if load is None else busiest_rate(trace),
-        speed=_positive("speed", values.get("speed") or "1"),
+        speed=positive("speed", values.get("speed") or "1"),
         labels={name: value for name, value in values.items() if value},
     )
 
@@ -218,69 +209,3 @@ def _read_trace(text: str, format_: str | None) -> Trace:
     if is_generated(text) and not path.exists():
         return generated(text)
     return open_trace(path, format_)
-
-
-def _setup(trace: Trace, values: Mapping[str, str]) -> WorkerSetup:
-    setup = _worker(values["worker"], values.get("kv_format"))
-    changes: dict[str, int | float | str] = {
-        name: _whole(name, values[name])
-        for name in ("block_size", "max_running", "token_budget")
-        if values.get(name)
-    }
-    if eviction := values.get("eviction"):
-        if eviction not in POLICIES:
-            raise PlanError(f"eviction {eviction!r}: there are {', '.join(POLICIES)}")
-        changes["eviction"] = eviction
-    if chunk := values.get("chunk_ms"):
-        changes["chunk_seconds"] = _positive("chunk_ms", chunk) / 1000
-    block_size = int(changes.get("block_size", setup.block_size))
-    if blocks := values.get("kv_blocks"):
-        changes["num_blocks"] = (
-            _endless(trace, block_size) if blocks == ENDLESS else _whole("kv_blocks", blocks)
-        )
-    elif block_size != setup.block_size:
-        changes["num_blocks"] = setup.kv_tokens // block_size
-    setup = replace(setup, **changes)  # type: ignore[arg-type]
-    if setup.max_running > setup.token_budget:
-        raise PlanError(
-            f"max_running {setup.max_running}: a step of token_budget {setup.token_budget} has no "
-            f"room for a token of each"
-        )
-    return setup
-
-
-def _worker(name: str, kv_format: str | None) -> WorkerSetup:
-    if name in preset_names():
-        return preset(name, kv_format or "none")
-    path = Path(name)
-    if not path.exists():
-        raise PlanError(
-            f"worker {name!r} is no preset and no file; presets: {', '.join(preset_names())}; "
-            f"--calibrate measures a live worker into a file"
-        )
-    if kv_format is not None:
-        raise PlanError(f"kv_format {kv_format!r}: worker {name} was measured in one of its own")
-    return read_setup(path)
-
-
-def _endless(trace: Trace, block_size: int) -> int:
-    return sum(
-        math.ceil((request.prompt.tokens + request.output_tokens) / block_size) + 1
-        for request in trace.requests
-    )
-
-
-def _whole(name: str, text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise PlanError(f"{name} {text!r}: wanted is a whole number, 1 or more")
-    return int(text)
-
-
-def _positive(name: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise PlanError(f"{name} {text!r}: wanted is a number above 0")
-    return number

@@ -37,7 +37,7 @@ class FixedWorker(Worker):
         super().__init__(setup, stride, loop, events, listener)
         self._seconds = seconds
         self._queue: deque[tuple[Visit, Tokens]] = deque()
-        self._served = 0
+        self._serving = 0
         # When the time began that is not in `busy_seconds` yet.
         self._since = 0.0
 
@@ -70,7 +70,7 @@ class FixedWorker(Worker):
     @property
     def running(self) -> int:
         """As `Worker` says."""
-        return self._served
+        return self._serving
 
     @property
     def waiting(self) -> int:
@@ -84,9 +84,9 @@ class FixedWorker(Worker):
             if kv is None:
                 return
             self._queue.popleft()
-            if not self._served:
+            if not self._serving:
                 self._since = self._loop.now
-            self._served += 1
+            self._serving += 1
             self.steps += 1
             self._listener.started(visit, kv.cached)
             self._listener.first_token(visit)
@@ -98,6 +98,6 @@ class FixedWorker(Worker):
         self._manager.close(kv)
         self.busy_seconds += self._loop.now - self._since
         self._since = self._loop.now
-        self._served -= 1
+        self._serving -= 1
         self._listener.ended(visit)
         self._admit()

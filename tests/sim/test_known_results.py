@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sim.hardware.asked import ENDLESS
 from sim.ideal import ideal_cached
-from sim.plan import ENDLESS, Ask, groups
+from sim.plan import Ask, groups
 from sim.request import Trace
 from sim.results import Run
 from sim.trace.formats import open_trace

@@ -5,15 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.hardware.asked import ENDLESS
 from sim.hardware.presets import preset
 from sim.hardware.setup_file import write_setup
 from sim.load import saturating
 from sim.plan import (
-    ENDLESS,
     STRIDE,
     Ask,
     Group,
-    PlanError,
     cases,
     groups,
     policy_names,
@@ -24,6 +23,7 @@ from sim.policy.catalogue import CATALOGUE
 from sim.request import Request, Trace
 from sim.sweep import SweepError
 from sim.trace.row import TraceError
+from sim.values import PlanError
 from tests.sim.runs import synthetic_run
 from tests.sim.small import asked, content, setup, trace
 
