@@ -42,8 +42,8 @@ class FixedWorker(Worker):
         self._since = 0.0
 
     def needs(self, request: Request) -> int:
-        """Its prompt."""
-        return request.prompt.tokens
+        """Its prompt, and room for output, without which a gateway sends it nowhere."""
+        return request.prompt.tokens + 1
 
     def submit(self, visit: Visit) -> None:
         """As `Worker` says."""

@@ -45,7 +45,7 @@ def test_every_request_ends_once_or_is_refused_once(
     assert ended == len(small.requests)
     generates = setting.service_seconds is None
     refused = [
-        each.prompt.tokens + generates * each.output_tokens > setting.setup.kv_tokens
+        each.prompt.tokens + (each.output_tokens if generates else 1) > setting.setup.kv_tokens
         for each in small.requests
     ]
     assert list(run.requests.worker < 0) == refused

@@ -53,7 +53,7 @@ def test_what_comes_at_once_with_one_prefix_does_not_share_it() -> None:
 
 def test_what_it_does_not_generate_needs_no_memory() -> None:
     run = played(
-        trace(asked(0, 0.0, [1] * 8, output_tokens=100), asked(1, 0.0, [1] * 9)),
+        trace(asked(0, 0.0, [1] * 7, output_tokens=100), asked(1, 0.0, [1] * 8)),
         Setting(setup(num_blocks=8), 1, STRIDE, service_seconds=SECONDS),
     )
     assert run.refusals == {"longer than the KV memory of a worker, 32 tokens": 1}
