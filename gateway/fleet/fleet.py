@@ -183,18 +183,8 @@ class Fleet:
         load, state = known.load, known.state
         if isinstance(event, Loaded):
             load, state = event.load, _state(event.synced)
-        return FleetWorker(
-            known.registration,
-            known.lease,
-            heard_at=now,
-            deadline=now + self._lease,
-            state=state,
-            load=load,
-            card=known.card,
-            problem=known.problem,
-            doubt=known.doubt,
-            place=place,
-        )
+        deadline = now + self._lease
+        return replace(known, heard_at=now, deadline=deadline, state=state, load=load, place=place)
 
     def _place(self, registration: Registration, before: Place | None) -> Place | None:
         if self._roster is None:
