@@ -23,8 +23,9 @@ from sim.worker.booking import Booking
 from sim.worker.leap import Leap
 from sim.worker.visit import Visit
 from worker.engine.events import FinishReason
+from worker.engine.load import engine_load
 from worker.engine.scheduler import Scheduler, Step
-from worker.engine.sequence import Reuse, Sequence, Times, backlog
+from worker.engine.sequence import Reuse, Sequence, Times
 from worker.engine.stats import EngineLoad, Rates
 from worker.kv.events import KvEvents
 
@@ -86,20 +87,13 @@ class EngineWorker(Worker):
 
     def engine_load(self) -> EngineLoad:
         """As it is now, but for the tokens of a leap under way."""
-        attention_tokens = self._setup.attention_tokens
-        pending = backlog(self._visits, attention_tokens)
-        return EngineLoad(
-            waiting=self.waiting,
-            running=self.running,
+        return engine_load(
+            self._scheduler,
+            self._visits.keys(),
+            self._rates,
+            self._manager.stats(),
             max_running=self._setup.max_running,
-            backlog_tokens=pending.tokens,
-            backlog_work=pending.work,
-            attention_tokens=attention_tokens,
-            prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
-            prefill_work_per_second=self._rates.prefill_work_per_second,
-            decode_tokens_per_second=self._rates.decode_tokens_per_second,
-            itl_ms=self._rates.itl_ms,
-            kv=self._manager.stats(),
+            attention_tokens=self._setup.attention_tokens,
         )
 
     @property

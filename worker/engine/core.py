@@ -17,12 +17,13 @@ from torch import Tensor
 from worker.attention.base import PagedBatch
 from worker.engine.batch import build_batch
 from worker.engine.events import Event, Expired, Failed, Started
+from worker.engine.load import engine_load
 from worker.engine.metrics import EngineMetrics
 from worker.engine.output import OutputText
 from worker.engine.request import Request
 from worker.engine.sampler import Logits
 from worker.engine.scheduler import Chunk, Scheduler
-from worker.engine.sequence import Reuse, Sequence, Times, backlog
+from worker.engine.sequence import Reuse, Sequence, Times
 from worker.engine.stats import EngineLoad, Rates
 from worker.kv.hottest import HotPrefix
 from worker.kv.manager import KVManager
@@ -177,20 +178,13 @@ class EngineCore:
     def load(self) -> EngineLoad:
         """The state now, without pins whose time has passed; also in the metrics from here on."""
         self._manager.expire(self._clock())
-        attention_tokens = self._config.attention_tokens
-        pending = backlog(self._sequences.values(), attention_tokens)
-        load = EngineLoad(
-            waiting=len(self._scheduler.waiting),
-            running=len(self._scheduler.running),
+        load = engine_load(
+            self._scheduler,
+            self._sequences.values(),
+            self._rates,
+            self._manager.stats(),
             max_running=self._config.max_running,
-            backlog_tokens=pending.tokens,
-            backlog_work=pending.work,
-            attention_tokens=attention_tokens,
-            prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
-            prefill_work_per_second=self._rates.prefill_work_per_second,
-            decode_tokens_per_second=self._rates.decode_tokens_per_second,
-            itl_ms=self._rates.itl_ms,
-            kv=self._manager.stats(),
+            attention_tokens=self._config.attention_tokens,
         )
         self._metrics.load(load)
         return load
