@@ -197,9 +197,12 @@ class EngineWorker(Worker):
         return min(steps, within, in_time)
 
     def _blocks_for_leap(self) -> int:
-        """That nobody misses: if one waits for memory, what is evicted may decide who is next."""
-        waits = self.waiting and self.running < self._setup.max_running
-        return self._manager.stats().free_blocks if waits else self._booking.most_blocks
+        """That nobody misses: what is evicted of those who wait may decide who is next."""
+        manager, waiting = self._manager, self._scheduler.waiting
+        full = self.running == self._setup.max_running
+        if full or all(manager.protected(each.tokens) >= each.cached_hint for each in waiting):
+            return manager.spare_blocks
+        return manager.stats().free_blocks
 
     def _fly(self, leap: Leap) -> None:
         self._leap = leap

@@ -144,6 +144,15 @@ class KVManager:
         """The sequence waits no longer. Idempotent."""
         self._waiting.unprotect(tokens)
 
+    def protected(self, tokens: Tokens) -> int:
+        """Tokens of a waiting sequence's cached prefix that are kept for it."""
+        return self._waiting.protected(tokens) * self.block_size
+
+    @property
+    def spare_blocks(self) -> int:
+        """Blocks that are free, or hold what nobody has asked to keep."""
+        return self._pool.num_free + self._tree.num_evictable
+
     def pin(self, tokens: Tokens, now: float, ttl: float) -> int:
         """Keep what is cached of `tokens` for `ttl` seconds; how many tokens that is.
 

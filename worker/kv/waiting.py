@@ -31,6 +31,11 @@ class Waiting:
         self._tree.unlock(node, Hold.WAITING)
         return True
 
+    def protected(self, tokens: Tokens) -> int:
+        """Blocks of `tokens` that are kept for it."""
+        node = self._nodes.get(tokens)
+        return node.end if node else 0
+
     def give_up_one(self) -> bool:
         """Give up the protection that came last; whether there was one."""
         return bool(self._nodes) and self.unprotect(next(reversed(self._nodes)))
