@@ -8,10 +8,9 @@ in the midst of a leap has memory, rates, `steps`, `gaps` and `busy_seconds` as 
 began, which is no longer ago than `MOST_LEAP_SECONDS`.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import count, groupby
+from itertools import count
 from typing import Final
 
 from sim.hardware.setup import WorkerSetup
@@ -20,6 +19,7 @@ from sim.loop import EventLoop
 from sim.request import Request
 from sim.worker.base import GAP_UNIT, Listener, Worker
 from sim.worker.booking import Booking
+from sim.worker.generating import Generating
 from sim.worker.leap import Leap
 from sim.worker.visit import Visit
 from worker.engine.events import FinishReason
@@ -64,6 +64,8 @@ class EngineWorker(Worker):
         self._booking = Booking(self._manager)
         self._rates = Rates()
         self._visits: dict[Sequence, Visit] = {}
+        self._generating = Generating()
+        self._last_step = 0.0
         self._orders = count()
         self._busy = False
         self._leap: Leap | None = None
@@ -115,38 +117,41 @@ class EngineWorker(Worker):
     def _begin(self) -> None:
         """The next step, or the next leap."""
         now = self._loop.now
-        running = self._scheduler.running
-        if self._booking.most_blocks < len(running):
-            self._booking.book_all((sequence, self._visits[sequence]) for sequence in running)
+        if self._booking.most_blocks < len(self._scheduler.running):
+            self._generating.settle()
+            self._booking.book_all(self._visits.items())
         step = self._scheduler.schedule(self._rates.chunk(self._setup.chunk_seconds))
-        self._busy = bool(step.chunks)
+        self._busy = bool(step.generating or step.prompts)
         if not self._busy:
             assert not self._visits, "sequences wait, and none can run"
             return
         for sequence in step.admitted:
             self._start(sequence)
         for sequence in step.preempted:
+            if sequence in self._generating:
+                self._generating.leave(sequence)
+                sequence.times.last_token = self._last_step
             self._visits[sequence].look_at = 0
-        work = self._work(step)
         # NOTE: who comes back all cached, from a preemption, had its last token long ago.
-        if work.prompt_tokens or step.admitted:
-            seconds = self._time.seconds(work)
+        back = [each for each in step.generating if each not in self._generating]
+        for sequence in back:
+            self._generating.join(sequence, self._visits[sequence])
+        if step.prompts or back:
+            seconds = self._time.seconds(self._work(step))
             self.busy_seconds += seconds
             self.steps += 1
-            self._loop.call_at(now + seconds, partial(self._finish, step, seconds))
+            self._loop.call_at(now + seconds, partial(self._finish, step, back, seconds))
             return
-        sequences = [chunk.sequence for chunk in step.chunks]
-        steps = self._most_steps(sequences, work.context_tokens)
-        self._fly(Leap(sequences, work.context_tokens, now, steps, self._time))
+        steps = self._most_steps()
+        generations, context = len(self._generating), self._generating.context
+        self._fly(Leap(generations, context, now, steps, self._time))
 
     def _work(self, step: Step) -> StepWork:
-        context_tokens, pairs = 0, 0.0
-        for sequence, start, stop, _, generates in step.chunks:
-            if generates:
-                context_tokens += self._visits[sequence].length
-            else:
-                pairs += (stop - start) * (start + stop) / 2
-        return StepWork(step.prompt_tokens, pairs, step.generations, context_tokens)
+        pairs = sum(
+            (each.stop - each.start) * (each.start + each.stop) / 2 for each in step.prompts
+        )
+        generations, context = len(self._generating), self._generating.context
+        return StepWork(step.prompt_tokens, pairs, generations, context)
 
     def _start(self, sequence: Sequence) -> None:
         """Tell of a sequence that has just been admitted, if that is for the first time."""
@@ -157,44 +162,67 @@ class EngineWorker(Worker):
         sequence.reuse = Reuse(cached, sequence.kv.misses)
         self._listener.started(self._visits[sequence], cached)
 
-    def _finish(self, step: Step, seconds: float) -> None:
-        """A step is over that computed prompts too."""
-        now, commit = self._loop.now, self._manager.commit
-        gaps: list[float] = []
-        ended: list[Sequence] = []
-        for sequence, _, stop, completes, generates in step.chunks:
-            if not generates:
-                assert sequence.kv
-                commit(sequence.kv, sequence.tokens, stop)
-                if not completes:
-                    continue
-            visit = self._visits[sequence]
-            before, sequence.times.last_token = sequence.times.last_token, now
-            if before is None:
-                self._listener.first_token(visit)
-            else:
-                gaps.append(now - before)
-            visit.length += 1
-            if visit.length >= visit.look_at and self._booking.look_at(sequence, visit):
-                ended.append(sequence)
-        for gap, alike in groupby(gaps):
-            times = len(list(alike))
-            self._rates.gap(gap, times)
-            self.gaps[round(gap / GAP_UNIT)] += times
+    def _finish(self, step: Step, back: list[Sequence], seconds: float) -> None:
+        """A step is over that computed prompts too, or had some come `back`."""
+        now = self._loop.now
+        self._gap(now - self._last_step, len(step.generating) - len(back))
+        for sequence in back:
+            self._gap_of(sequence)
+        self._last_step = now
+        due = self._generating.advance(1)
+        for sequence, _, stop, completes in step.prompts:
+            assert sequence.kv
+            self._manager.commit(sequence.kv, sequence.tokens, stop)
+            if completes:
+                due.append(self._complete(sequence))
+        self._look_at(due)
         work = step.prompt_work(self._setup.attention_tokens)
-        self._rates.step(step.prompt_tokens, step.generations, seconds, work)
-        self._end(ended)
+        self._rates.step(step.prompt_tokens, len(step.generating), seconds, work)
         self._begin()
 
-    def _most_steps(self, sequences: list[Sequence], context: int) -> int:
+    def _complete(self, sequence: Sequence) -> tuple[Sequence, Visit]:
+        """All tokens that it had are computed, so it has one more."""
+        visit = self._visits[sequence]
+        if sequence.times.last_token is None:
+            self._listener.first_token(visit)
+        else:
+            self._gap_of(sequence)
+        sequence.times.last_token = self._loop.now
+        visit.length += 1
+        return sequence, visit
+
+    def _look_at(self, due: list[tuple[Sequence, Visit]]) -> None:
+        """See to what they have generated. Each goes on with that, or ends."""
+        ended = []
+        for sequence, visit in due:
+            if self._booking.look_at(sequence, visit):
+                ended.append(sequence)
+            else:
+                self._generating.join(sequence, visit)
+        for sequence in ended:
+            self._scheduler.remove(sequence)
+            visit = self._visits.pop(sequence)
+            visit.preemptions = sequence.preemptions
+            self._listener.ended(visit)
+
+    def _gap_of(self, sequence: Sequence) -> None:
+        """Between the last token of one that was away, and the one that it has now."""
+        assert sequence.times.last_token is not None
+        self._gap(self._loop.now - sequence.times.last_token, 1)
+
+    def _gap(self, seconds: float, times: int) -> None:
+        if times:
+            self._rates.gap(seconds, times)
+            self.gaps[round(seconds / GAP_UNIT)] += times
+
+    def _most_steps(self) -> int:
         """So many steps can follow each other before a sequence ends or memory may be short."""
-        visits = [self._visits[sequence] for sequence in sequences]
-        steps = min([visit.final_length - visit.length for visit in visits])
+        generating = self._generating
         # NOTE: each sequence has room for the first step, and starts a block once in `size` more.
         size = self._setup.block_size
-        within = 1 + self._blocks_for_leap() // len(sequences) * size
-        in_time = self._time.generations_in(len(sequences), context, MOST_LEAP_SECONDS)
-        return min(steps, within, in_time)
+        within = 1 + self._blocks_for_leap() // len(generating) * size
+        in_time = self._time.generations_in(len(generating), generating.context, MOST_LEAP_SECONDS)
+        return min(generating.tokens_left, within, in_time)
 
     def _blocks_for_leap(self) -> int:
         """That nobody misses: what is evicted of those who wait may decide who is next."""
@@ -211,8 +239,8 @@ class EngineWorker(Worker):
     def _cut(self, leap: Leap) -> None:
         """End with the step that is under way. Until that, all steps have their blocks."""
         steps = leap.steps_by(self._loop.now)
-        for sequence in leap.sequences:
-            self._booking.take(sequence, self._visits[sequence].length + steps - 1)
+        for sequence, length in self._generating.due_in(steps):
+            self._booking.take(sequence, length - 1)
         if steps < leap.steps:
             self._fly(replace(leap, steps=steps))
 
@@ -221,29 +249,12 @@ class EngineWorker(Worker):
         if leap is not self._leap:
             return
         self._leap = None
-        ended, ends = [], leap.ends
-        for sequence in leap.sequences:
-            visit = self._visits[sequence]
-            sequence.times.last_token = ends
-            visit.length += leap.steps
-            if visit.length >= visit.look_at and self._booking.look_at(sequence, visit):
-                ended.append(sequence)
-        self._count(leap, ends - leap.began)
-        self._end(ended)
-        self._begin()
-
-    def _count(self, leap: Leap, seconds: float) -> None:
-        generations, steps = len(leap.sequences), leap.steps
+        self._last_step = leap.ends
+        seconds = leap.ends - leap.began
         self.busy_seconds += seconds
-        self.steps += steps
-        gap = seconds / steps
-        self.gaps[round(gap / GAP_UNIT)] += generations * steps
-        self._rates.generations(generations, gap, steps)
-        self._rates.gap(gap, generations * steps)
-
-    def _end(self, sequences: Iterable[Sequence]) -> None:
-        for sequence in sequences:
-            self._scheduler.remove(sequence)
-            visit = self._visits.pop(sequence)
-            visit.preemptions = sequence.preemptions
-            self._listener.ended(visit)
+        self.steps += leap.steps
+        step_seconds = seconds / leap.steps
+        self._rates.generations(leap.generations, step_seconds, leap.steps)
+        self._gap(step_seconds, leap.generations * leap.steps)
+        self._look_at(self._generating.advance(leap.steps))
+        self._begin()

@@ -3,20 +3,19 @@
 from dataclasses import dataclass
 
 from sim.hardware.step_time import StepTime
-from worker.engine.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Leap:
     """Args:
-    sequences: that generate, all with tokens left for the steps.
+    generations: sequences that generate, all with tokens left for the steps.
     context: tokens that the first of the steps attends to.
     began: when that began.
     steps: how many.
     step_time: how long each takes.
     """
 
-    sequences: list[Sequence]
+    generations: int
     context: int
     began: float
     steps: int
@@ -26,9 +25,9 @@ class Leap:
     def ends(self) -> float:
         """When the last of its steps ends."""
         return self.began + self.step_time.of_generations(
-            len(self.sequences), self.context, self.steps
+            self.generations, self.context, self.steps
         )
 
     def steps_by(self, now: float) -> int:
         """How many of its steps have begun by then, the one under way among them."""
-        return self.step_time.generations_in(len(self.sequences), self.context, now - self.began)
+        return self.step_time.generations_in(self.generations, self.context, now - self.began)

@@ -17,13 +17,12 @@ from sim.setting import Setting
 from sim.worker.base import GAP_UNIT
 from sim.worker.engine import EngineWorker
 from tests.sim.small import BLOCK, STRIDE, asked, content, played, setup, trace, traces
-from worker.engine.sequence import Sequence
 
 
 class Stepwise(EngineWorker):
     """Never leaps."""
 
-    def _most_steps(self, sequences: list[Sequence], context: int) -> int:
+    def _most_steps(self) -> int:
         return 1
 
 

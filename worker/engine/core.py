@@ -152,8 +152,9 @@ class EngineCore:
         self._manager.expire(began)
         events = self._expire(began)
         step = self._scheduler.schedule(self._rates.chunk(self._config.chunk_seconds))
-        assert step.chunks or self.idle, "nothing to compute, although the engine is not idle"
-        if not step.chunks:
+        chunks = step.chunks()
+        assert chunks or self.idle, "nothing to compute, although the engine is not idle"
+        if not chunks:
             return events
         events += [
             (sequence.order, self._start(sequence, began))
@@ -161,18 +162,19 @@ class EngineCore:
             if sequence.reuse is None
         ]
         try:
-            batch = build_batch(step.chunks, self._manager.block_size, self._device)
+            batch = build_batch(chunks, self._manager.block_size, self._device)
             logits = Logits(self._forward(batch))
         except Exception as error:
             _log.exception("a step failed")
-            return events + [self._fail(chunk.sequence, error) for chunk in step.chunks]
+            return events + [self._fail(chunk.sequence, error) for chunk in chunks]
 
         now = self._clock()
-        for row, chunk in enumerate(step.chunks):
+        for row, chunk in enumerate(chunks):
             events += self._advance(chunk, logits, row, now)
+        prompt_tokens, generations = step.prompt_tokens, len(step.generating)
         work = step.prompt_work(self._config.attention_tokens)
-        self._rates.step(step.prompt_tokens, step.generations, self._clock() - began, work)
-        self._metrics.step(step.prompt_tokens, step.generations, len(step.preempted))
+        self._rates.step(prompt_tokens, generations, self._clock() - began, work)
+        self._metrics.step(prompt_tokens, generations, len(step.preempted))
         return events
 
     def load(self) -> EngineLoad:

@@ -34,15 +34,13 @@ ADMISSION_WINDOW = 32
 class Chunk(NamedTuple):
     """Compute the tokens of `sequence` at positions [start, stop).
 
-    With `completes` they are all it has, and the step gives its next token. It `generates` when
-    that is just the newest token of a generation under way.
+    With `completes` they are all it has, and the step gives its next token.
     """
 
     sequence: Sequence
     start: int
     stop: int
     completes: bool
-    generates: bool
 
     @property
     def length(self) -> int:
@@ -57,20 +55,30 @@ class Chunk(NamedTuple):
 class Step(NamedTuple):
     """What to compute now, and who came in or went back to get there.
 
-    The chunks have so many tokens: of `generations` one each, and the others of prompts.
+    Args:
+        generating: of which just the newest token is computed, of a generation under way.
+        prompts: what is computed of others.
+        admitted: who came in.
+        preempted: who went back.
     """
 
-    chunks: list[Chunk]
+    generating: list[Sequence]
+    prompts: list[Chunk]
     admitted: list[Sequence]
     preempted: list[Sequence]
-    generations: int
-    prompt_tokens: int
+
+    def chunks(self) -> list[Chunk]:
+        """All that is to be computed, generations first."""
+        return [_newest(each, len(each.tokens)) for each in self.generating] + self.prompts
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens to compute of `prompts`."""
+        return sum(chunk.length for chunk in self.prompts)
 
     def prompt_work(self, attention_tokens: int) -> float:
         """Of computing the prompts, see `radixgate.work`."""
-        if not self.prompt_tokens:
-            return 0.0
-        return sum(each.work(attention_tokens) for each in self.chunks if not each.generates)
+        return sum(chunk.work(attention_tokens) for chunk in self.prompts)
 
 
 class Scheduler:
@@ -120,27 +128,37 @@ class Scheduler:
         """
         plan = _Plan(self._token_budget, beside)
         preempted: list[Sequence] = []
-        for sequence, pending, length in self._running_in_turn():
-            while (kv := sequence.kv) and (chunk := plan.offer(sequence, pending, length)):
-                if length <= kv.room or self._manager.grow(kv, length):
-                    plan.add(chunk)
-                    break
-                victim = self._least_urgent(kv)
-                plan.drop(victim)
-                self._preempt(victim)
-                preempted.append(victim)
+        later: list[Sequence] = []
+        for sequence in list(self.running):
+            kv = sequence.kv
+            if kv is None:
+                continue
+            length = len(sequence.tokens)
+            if length - kv.stored > 1:
+                later.append(sequence)
+            elif length <= kv.room or self._make_room(sequence, length, plan, preempted):
+                plan.add_newest(sequence, length)
+        for sequence in later:
+            length = len(sequence.tokens)
+            goes_on = sequence.kv and plan.has_room(sequence.pending)
+            if goes_on and self._make_room(sequence, length, plan, preempted):
+                plan.add(sequence, length)
         admitted = self._admit(plan)
         return plan.step(admitted, preempted)
 
-    def _running_in_turn(self) -> list[tuple[Sequence, int, int]]:
-        """The running sequences, each with its pending tokens and with all it has."""
-        first: list[tuple[Sequence, int, int]] = []
-        later: list[tuple[Sequence, int, int]] = []
-        for sequence in self.running:
-            pending = sequence.pending
-            turn = first if pending == 1 else later
-            turn.append((sequence, pending, len(sequence.tokens)))
-        return first + later
+    def _make_room(
+        self, sequence: Sequence, length: int, plan: "_Plan", preempted: list[Sequence]
+    ) -> bool:
+        """Blocks for so many tokens; False when it was itself the one who had to give up its own.
+
+        Who gives up blocks for it leaves the `plan` and joins the `preempted`.
+        """
+        while (kv := sequence.kv) and not self._manager.grow(kv, length):
+            victim = self._least_urgent(kv)
+            plan.drop(victim)
+            self._preempt(victim)
+            preempted.append(victim)
+        return sequence.kv is not None
 
     def _admit(self, plan: "_Plan") -> list[Sequence]:
         admitted: list[Sequence] = []
@@ -155,8 +173,7 @@ class Scheduler:
             if admitted:
                 # NOTE: again, since who was admitted before it may have evicted its prefix.
                 self._look_up(sequence)
-            length = len(sequence.tokens)
-            if not plan.offer(sequence, sequence.pending, length):
+            if not plan.has_room(sequence.pending):
                 break
             sequence.kv = self._manager.open(
                 sequence.tokens, sequence.request.final_length, hit=sequence.counts
@@ -170,9 +187,7 @@ class Scheduler:
             insort(self.running, sequence, key=_urgency)
             self._admissions += 1
             admitted.append(sequence)
-            chunk = plan.offer(sequence, sequence.pending, length)
-            assert chunk
-            plan.add(chunk)
+            plan.add(sequence, len(sequence.tokens))
         return admitted
 
     def _in_turn(self) -> Iterator[Sequence]:
@@ -247,56 +262,72 @@ class Scheduler:
 
 
 class _Plan:
-    """A step while it is put together, and the tokens left for more.
+    """A step while it is put together.
 
     Args:
         budget: tokens of the step.
         beside: tokens of it that prompts may have when generations go on; None: no less than all.
+
+    Attributes:
+        left: tokens of the budget that nobody has.
     """
 
     def __init__(self, budget: int, beside: int | None) -> None:
-        self._chunks: dict[Sequence, Chunk] = {}
         self.left = budget
         self._beside = budget if beside is None else beside
-        self._prompt = 0
-        self._generations = 0
+        self._prompt_tokens = 0
+        self._generating: list[Sequence] = []
+        self._prompts: list[Chunk] = []
 
-    def offer(self, sequence: Sequence, pending: int, length: int) -> Chunk | None:
-        """As much of `sequence` as there is room for now; None when there is none.
+    def has_room(self, pending: int) -> bool:
+        """Whether some of so many `pending` tokens can be computed."""
+        return self._room(pending) > 0
 
-        Args: its `pending` tokens, the last ones of the `length` that it has.
-        """
-        room = self.left
-        if pending > 1 and self._generations:
-            room = min(room, self._beside - self._prompt)
-        if room <= 0:
-            return None
-        start, completes = length - pending, room >= pending
-        generates = pending == 1 and length > sequence.request.prompt_tokens
-        return Chunk(sequence, start, length if completes else start + room, completes, generates)
+    def add_newest(self, sequence: Sequence, length: int) -> None:
+        """Compute the last of the `length` tokens that `sequence` has."""
+        self.left -= 1
+        if length > sequence.request.prompt_tokens:
+            self._generating.append(sequence)
+        else:
+            self._prompts.append(_newest(sequence, length))
+            self._prompt_tokens += 1
 
-    def add(self, chunk: Chunk) -> None:
-        """Compute `chunk`, just offered."""
-        self._chunks[chunk.sequence] = chunk
-        self._count(chunk, 1)
+    def add(self, sequence: Sequence, length: int) -> None:
+        """As much as there is room for of the `length` tokens that `sequence` has."""
+        pending = sequence.pending
+        if pending == 1:
+            self.add_newest(sequence, length)
+            return
+        tokens = min(pending, self._room(pending))
+        start = length - pending
+        self._prompts.append(Chunk(sequence, start, start + tokens, tokens == pending))
+        self._prompt_tokens += tokens
+        self.left -= tokens
 
     def drop(self, sequence: Sequence) -> None:
         """Compute nothing of `sequence`; harmless when it is not in the plan."""
-        if sequence in self._chunks:
-            self._count(self._chunks.pop(sequence), -1)
+        if sequence in self._generating:
+            self._generating.remove(sequence)
+            self.left += 1
+        for chunk in self._prompts:
+            if chunk.sequence is sequence:
+                self._prompts.remove(chunk)
+                self._prompt_tokens -= chunk.length
+                self.left += chunk.length
+                break
 
     def step(self, admitted: list[Sequence], preempted: list[Sequence]) -> Step:
         """The plan as it is now."""
-        chunks = list(self._chunks.values())
-        return Step(chunks, admitted, preempted, self._generations, self._prompt)
+        return Step(self._generating, self._prompts, admitted, preempted)
 
-    def _count(self, chunk: Chunk, sign: int) -> None:
-        tokens = sign * (chunk.stop - chunk.start)
-        self.left -= tokens
-        if chunk.generates:
-            self._generations += tokens
-        else:
-            self._prompt += tokens
+    def _room(self, pending: int) -> int:
+        if pending > 1 and self._generating:
+            return min(self.left, self._beside - self._prompt_tokens)
+        return self.left
+
+
+def _newest(sequence: Sequence, length: int) -> Chunk:
+    return Chunk(sequence, length - 1, length, completes=True)
 
 
 def _urgency(sequence: Sequence) -> Urgency:

@@ -1,0 +1,81 @@
+"""The sequences that generate: each step gives them all a token, so they are counted together."""
+
+import heapq
+
+from sim.worker.visit import Visit
+from worker.engine.sequence import Sequence, Urgency
+
+
+class Generating:
+    """Its length is how many there are.
+
+    Attributes:
+        context: tokens that they have together.
+    """
+
+    def __init__(self) -> None:
+        self.context = 0
+        self._steps = 0
+        # What `visit.length` would be, had nothing been generated since step 0.
+        self._starts: dict[Sequence, int] = {}
+        self._visits: dict[Sequence, Visit] = {}
+        self._looks: list[tuple[int, Urgency, Sequence]] = []
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __contains__(self, sequence: Sequence) -> bool:
+        return sequence in self._starts
+
+    @property
+    def tokens_left(self) -> int:
+        """Steps until the first of them, at least one, has all its tokens."""
+        visits = self._visits
+        lefts = [visits[each].final_length - start for each, start in self._starts.items()]
+        return min(lefts) - self._steps
+
+    def join(self, sequence: Sequence, visit: Visit) -> None:
+        """It generates from the next step on."""
+        self._starts[sequence] = visit.length - self._steps
+        self._visits[sequence] = visit
+        self.context += visit.length
+        self._look_later(sequence)
+
+    def leave(self, sequence: Sequence) -> None:
+        """It does so no more."""
+        self._looks = [look for look in self._looks if look[-1] is not sequence]
+        heapq.heapify(self._looks)
+        self._drop(sequence)
+
+    def advance(self, steps: int) -> list[tuple[Sequence, Visit]]:
+        """So many steps are over. Those that are to be looked at, in the order of their steps.
+
+        Each of them has left, and its `visit.length` is what it is now.
+        """
+        self._steps += steps
+        self.context += steps * len(self._starts)
+        due = []
+        while self._looks and self._looks[0][0] <= self._steps:
+            sequence = heapq.heappop(self._looks)[-1]
+            due.append((sequence, self._drop(sequence)))
+        return due
+
+    def due_in(self, steps: int) -> list[tuple[Sequence, int]]:
+        """Who will be looked at after so many steps more, and the length that it has then."""
+        by = self._steps + steps
+        return [(each, self._starts[each] + by) for at, _, each in self._looks if at <= by]
+
+    def settle(self) -> None:
+        """Write to all visits what their length is now."""
+        for sequence, visit in self._visits.items():
+            visit.length = self._starts[sequence] + self._steps
+
+    def _look_later(self, sequence: Sequence) -> None:
+        at = self._visits[sequence].look_at - self._starts[sequence]
+        heapq.heappush(self._looks, (at, sequence.urgency, sequence))
+
+    def _drop(self, sequence: Sequence) -> Visit:
+        visit = self._visits.pop(sequence)
+        visit.length = self._starts.pop(sequence) + self._steps
+        self.context -= visit.length
+        return visit
