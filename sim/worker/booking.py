@@ -1,9 +1,8 @@
 """What simulated sequences generate takes its blocks in time, and is *booked* late.
 
 To book tokens is to append them to their sequence and to share their KV in the tree. That is done
-when a sequence has filled its blocks, at its first token and at its end, and for all before one may
-lose its blocks. So whose prompt goes on into an answer that is under way finds no more of it than
-was booked: what a leap has generated is missing until the block is full in which that ended.
+at the first token and at the end, and for all before one may lose its blocks. So whose prompt goes
+on into an answer that is under way finds no more of it than was booked.
 """
 
 from collections.abc import Iterable
@@ -19,12 +18,6 @@ class Booking:
     def __init__(self, manager: KVManager) -> None:
         self._manager = manager
 
-    @property
-    def most_blocks(self) -> int:
-        """Blocks that sequences can take before one of them loses its own."""
-        stats = self._manager.stats()
-        return stats.free_blocks + stats.cached_blocks
-
     def take(self, sequence: Sequence, tokens: int) -> None:
         """The blocks for so many tokens, which are spare."""
         assert sequence.kv
@@ -32,19 +25,23 @@ class Booking:
         assert taken, "a leap went beyond the memory"
 
     def look_at(self, sequence: Sequence, visit: Visit) -> bool:
-        """Book what was generated, if that is to be done now; whether it has ended.
-
-        To be called when `visit.length` has come to `visit.look_at`, which this sets anew.
-        """
+        """Book what was generated, if that is to be done now; whether it has ended."""
         self.take(sequence, visit.length - 1)
-        assert sequence.kv
-        room = sequence.kv.room
         first = len(sequence.tokens) == sequence.request.prompt_tokens
         ended = visit.length == visit.final_length
-        if ended or first or visit.length > room:
+        if ended or first:
             self._book(sequence, visit)
-        visit.look_at = min(visit.final_length, room + 1)
         return ended
+
+    def take_newest(self, visits: list[tuple[Sequence, Visit]]) -> bool:
+        """Blocks for the newest token of each; False, and none, when there are too few for all."""
+        full = [each for each in visits if each[0].kv and each[1].length > each[0].kv.room]
+        stats = self._manager.stats()
+        if len(full) > stats.free_blocks + stats.cached_blocks:
+            return False
+        for sequence, visit in full:
+            self.take(sequence, visit.length)
+        return True
 
     def book_all(self, visits: Iterable[tuple[Sequence, Visit]]) -> None:
         """So that nothing is lost that was computed."""

@@ -117,9 +117,6 @@ class EngineWorker(Worker):
     def _begin(self) -> None:
         """The next step, or the next leap."""
         now = self._loop.now
-        if self._booking.most_blocks < len(self._scheduler.running):
-            self._generating.settle()
-            self._booking.book_all(self._visits.items())
         step = self._scheduler.schedule(self._rates.chunk(self._setup.chunk_seconds))
         self._busy = bool(step.generating or step.prompts)
         if not self._busy:
@@ -131,7 +128,6 @@ class EngineWorker(Worker):
             if sequence in self._generating:
                 self._generating.leave(sequence)
                 sequence.times.last_token = self._last_step
-            self._visits[sequence].look_at = 0
         # NOTE: who comes back all cached, from a preemption, had its last token long ago.
         back = [each for each in step.generating if each not in self._generating]
         for sequence in back:
@@ -193,17 +189,21 @@ class EngineWorker(Worker):
 
     def _look_at(self, due: list[tuple[Sequence, Visit]]) -> None:
         """See to what they have generated. Each goes on with that, or ends."""
-        ended = []
+        ended, go_on = [], []
         for sequence, visit in due:
-            if self._booking.look_at(sequence, visit):
-                ended.append(sequence)
-            else:
-                self._generating.join(sequence, visit)
-        for sequence in ended:
+            ends = self._booking.look_at(sequence, visit)
+            (ended if ends else go_on).append((sequence, visit))
+        for sequence, visit in ended:
             self._scheduler.remove(sequence)
-            visit = self._visits.pop(sequence)
+            del self._visits[sequence]
             visit.preemptions = sequence.preemptions
             self._listener.ended(visit)
+        if not self._booking.take_newest(go_on):
+            # NOTE: so that who has to give up its blocks now has all that it generated cached.
+            self._generating.settle()
+            self._booking.book_all(self._visits.items())
+        for sequence, visit in go_on:
+            self._generating.join(sequence, visit)
 
     def _gap_of(self, sequence: Sequence) -> None:
         """Between the last token of one that was away, and the one that it has now."""

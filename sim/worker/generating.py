@@ -19,7 +19,7 @@ class Generating:
         # What `visit.length` would be, had nothing been generated since step 0.
         self._starts: dict[Sequence, int] = {}
         self._visits: dict[Sequence, Visit] = {}
-        self._looks: list[tuple[int, Urgency, Sequence]] = []
+        self._due: list[tuple[int, Urgency, Sequence]] = []
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -35,44 +35,42 @@ class Generating:
         return min(lefts) - self._steps
 
     def join(self, sequence: Sequence, visit: Visit) -> None:
-        """It generates from the next step on."""
-        self._starts[sequence] = visit.length - self._steps
+        """It generates from the next step on, and is due when it has filled its blocks or ends."""
+        assert sequence.kv
+        start = self._starts[sequence] = visit.length - self._steps
         self._visits[sequence] = visit
         self.context += visit.length
-        self._look_later(sequence)
+        due = min(visit.final_length, sequence.kv.room + 1) - start
+        heapq.heappush(self._due, (due, sequence.urgency, sequence))
 
     def leave(self, sequence: Sequence) -> None:
         """It does so no more."""
-        self._looks = [look for look in self._looks if look[-1] is not sequence]
-        heapq.heapify(self._looks)
+        self._due = [each for each in self._due if each[-1] is not sequence]
+        heapq.heapify(self._due)
         self._drop(sequence)
 
     def advance(self, steps: int) -> list[tuple[Sequence, Visit]]:
-        """So many steps are over. Those that are to be looked at, in the order of their steps.
+        """So many steps are over. Those that were due, in the order of their steps.
 
         Each of them has left, and its `visit.length` is what it is now.
         """
         self._steps += steps
         self.context += steps * len(self._starts)
         due = []
-        while self._looks and self._looks[0][0] <= self._steps:
-            sequence = heapq.heappop(self._looks)[-1]
+        while self._due and self._due[0][0] <= self._steps:
+            sequence = heapq.heappop(self._due)[-1]
             due.append((sequence, self._drop(sequence)))
         return due
 
     def due_in(self, steps: int) -> list[tuple[Sequence, int]]:
-        """Who will be looked at after so many steps more, and the length that it has then."""
+        """Who will be due after so many steps more, and the length that it has then."""
         by = self._steps + steps
-        return [(each, self._starts[each] + by) for at, _, each in self._looks if at <= by]
+        return [(each, self._starts[each] + by) for at, _, each in self._due if at <= by]
 
     def settle(self) -> None:
         """Write to all visits what their length is now."""
         for sequence, visit in self._visits.items():
             visit.length = self._starts[sequence] + self._steps
-
-    def _look_later(self, sequence: Sequence) -> None:
-        at = self._visits[sequence].look_at - self._starts[sequence]
-        heapq.heappush(self._looks, (at, sequence.urgency, sequence))
 
     def _drop(self, sequence: Sequence) -> Visit:
         visit = self._visits.pop(sequence)

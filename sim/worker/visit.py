@@ -21,7 +21,6 @@ class Visit:
     Attributes:
         length: tokens of prompt and output so far, whether its sequence has them or not.
         final_length: at its end.
-        look_at: length at which its worker has to see to it.
         preemptions: how often it lost its blocks; known when it has ended.
     """
 
@@ -31,7 +30,6 @@ class Visit:
     expected_tokens: int
     length: int = field(init=False)
     final_length: int = field(init=False)
-    look_at: int = 0
     preemptions: int = 0
     _output: bytes = field(init=False)
 

@@ -166,8 +166,9 @@ class Scheduler:
         if not self.waiting or self._overcommitted or not plan.left or full:
             return admitted
         in_turn, refused = self._in_turn(), set[str]()
+        computing = [each for each in self.running if each.pending > 1]
         while len(self.running) < self._max_running:
-            sequence = self._next(in_turn, refused)
+            sequence = self._next(in_turn, refused, computing)
             if sequence is None:
                 break
             if admitted:
@@ -188,6 +189,7 @@ class Scheduler:
             self._admissions += 1
             admitted.append(sequence)
             plan.add(sequence, len(sequence.tokens))
+            computing.append(sequence)
         return admitted
 
     def _in_turn(self) -> Iterator[Sequence]:
@@ -205,20 +207,20 @@ class Scheduler:
     def _turn_of_oldest(self) -> bool:
         return (self._admissions + 1) % TURN_OF_OLDEST == 0
 
-    def _next(self, in_turn: Iterator[Sequence], refused: set[str]) -> Sequence | None:
+    def _next(
+        self, in_turn: Iterator[Sequence], refused: set[str], computing: list[Sequence]
+    ) -> Sequence | None:
         """Who may be admitted next; None when all, or the one whose turn it is, must wait.
 
-        Tenants that were `refused` memory in this step do not get it for a smaller sequence.
+        Tenants that were `refused` memory in this step do not get it for a smaller sequence, and
+        whose prefix is among what is being computed waits for it.
         """
         if self.waiting and self._turn_of_oldest:
             oldest = min(self.waiting, key=lambda each: each.order)
             self._look_up(oldest)
-            return None if self._awaits_prefix(oldest) else oldest
-        return next((each for each in in_turn if self._ready(each, refused)), None)
-
-    def _ready(self, sequence: Sequence, refused: set[str]) -> bool:
-        waits = sequence.kv is None and sequence.tokens.tenant not in refused
-        return waits and not self._awaits_prefix(sequence)
+            return None if _awaits_prefix(oldest, computing) else oldest
+        ready = (each for each in in_turn if each.kv is None and each.tokens.tenant not in refused)
+        return next((each for each in ready if not _awaits_prefix(each, computing)), None)
 
     def _look_up(self, sequence: Sequence) -> None:
         """See how much of a waiting sequence is cached, and have what is new protected."""
@@ -226,14 +228,6 @@ class Scheduler:
         if cached > sequence.cached_hint:
             self._manager.protect(sequence.tokens)
         sequence.cached_hint = cached
-
-    def _awaits_prefix(self, sequence: Sequence) -> bool:
-        """Whether a running sequence is about to store more of its prefix than is cached."""
-        return any(
-            _shared_prefix(other, sequence) > sequence.cached_hint
-            for other in self.running
-            if other.pending > 1
-        )
 
     def _preempt(self, sequence: Sequence) -> None:
         assert len(self.running) > 1, "a sequence alone in the pool ran out of blocks"
@@ -332,6 +326,11 @@ def _newest(sequence: Sequence, length: int) -> Chunk:
 
 def _urgency(sequence: Sequence) -> Urgency:
     return sequence.urgency
+
+
+def _awaits_prefix(sequence: Sequence, computing: list[Sequence]) -> bool:
+    """Whether one of them is about to store more of its prefix than is cached."""
+    return any(_shared_prefix(each, sequence) > sequence.cached_hint for each in computing)
 
 
 def _shared_prefix(one: Sequence, other: Sequence) -> int:
