@@ -189,7 +189,8 @@ class EngineWorker(Worker):
 
     def _look_at(self, due: list[tuple[Sequence, Visit]]) -> None:
         """See to what they have generated. Each goes on with that, or ends."""
-        ended, go_on = [], []
+        ended: list[tuple[Sequence, Visit]] = []
+        go_on: list[tuple[Sequence, Visit]] = []
         for sequence, visit in due:
             ends = self._booking.look_at(sequence, visit)
             (ended if ends else go_on).append((sequence, visit))

@@ -46,6 +46,7 @@ class SlowCache:
     running: list[Sequence] = field(default_factory=list)
     pins: dict[Prefix, Held] = field(default_factory=dict)
     waiting: dict[int, Held] = field(default_factory=dict)
+    found: dict[int, int] = field(default_factory=dict)
     evicted: int = 0
     tick: int = 0
     requests: int = 0
@@ -114,7 +115,7 @@ class SlowCache:
                 assert not alone, "what fits alone must fit when alone"
                 self.running.pop()
                 return None
-        self.waiting.pop(id(ids), None)
+        self.stop_waiting(ids)
         self.requests += hit
         for prefix in self.prefixes(seed, ids, sequence.shared) if hit else ():
             self.hits[prefix].append(self.requests)
@@ -208,10 +209,18 @@ class SlowCache:
         # NOTE: by identity, since two sequences may be equal.
         self.running = [other for other in self.running if other is not sequence]
 
-    def protect(self, seed: int, ids: list[int]) -> None:
-        held = self.prefixes(seed, ids, self.matched(seed, ids))
-        if len(self.protected() | held) <= self.waiting_limit:
+    def look_up(self, seed: int, ids: list[int]) -> int:
+        """Blocks that are cached; protected if they are more than the last time."""
+        matched, before = self.matched(seed, ids), self.found.get(id(ids), 0)
+        self.found[id(ids)] = matched
+        held = self.prefixes(seed, ids, matched)
+        if matched > before and len(self.protected() | held) <= self.waiting_limit:
             self.waiting[id(ids)] = Held(held)
+        return matched
+
+    def stop_waiting(self, ids: list[int]) -> None:
+        self.found.pop(id(ids), None)
+        self.waiting.pop(id(ids), None)
 
     def pin(self, seed: int, ids: list[int], until: float) -> int | None:
         """Tokens that are pinned; None when there are too many."""

@@ -135,20 +135,18 @@ class ManagerMachine(RuleBasedStateMachine):
     def wait(self, seed: int, ids: list[int]) -> None:
         tokens = tokens_of(seed, ids)
         self.waiting.append((tokens, seed, ids))
-        self.manager.protect(tokens)
-        self.slow.protect(seed, ids)
+        assert self.manager.look_up(tokens) == self.slow.look_up(seed, ids) * BLOCK
 
     @precondition(lambda self: self.waiting)
-    @rule(data=st.data(), what=st.sampled_from(["protect", "unprotect", "open"]))
-    def stop_waiting(self, data: st.DataObject, what: str) -> None:
+    @rule(data=st.data(), what=st.sampled_from(["look up", "stop waiting", "open"]))
+    def go_on_waiting(self, data: st.DataObject, what: str) -> None:
         one = data.draw(st.sampled_from(self.waiting))
         tokens, seed, ids = one
-        if what == "protect":
-            self.manager.protect(tokens)
-            self.slow.protect(seed, ids)
-        elif what == "unprotect":
-            self.manager.unprotect(tokens)
-            self.slow.waiting.pop(id(ids), None)
+        if what == "look up":
+            assert self.manager.look_up(tokens) == self.slow.look_up(seed, ids) * BLOCK
+        elif what == "stop waiting":
+            self.manager.stop_waiting(tokens)
+            self.slow.stop_waiting(ids)
             self.waiting.remove(one)
         elif self.admit(tokens, seed, ids):
             self.waiting.remove(one)
@@ -233,6 +231,9 @@ class ManagerMachine(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         self.manager.check_integrity()
+        for tokens, _, _ in self.waiting:
+            anew = self.manager._tree.match(tokens)
+            assert self.manager._waiting.match(tokens) == anew, "what was found before misleads"
         assert cached(self.manager) == {(seed, pack_tokens(ids)) for seed, ids in self.slow.left}
         stats = self.manager.stats()
         assert stats.total_blocks == BLOCKS

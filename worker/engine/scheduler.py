@@ -105,7 +105,6 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Let `sequence` wait for its turn."""
-        sequence.cached_hint = 0
         self._look_up(sequence)
         insort(self.waiting, sequence, key=_urgency)
 
@@ -113,7 +112,7 @@ class Scheduler:
         """Drop a sequence that finished, failed or was cancelled, and all that it holds."""
         if sequence.kv is None:
             self.waiting.remove(sequence)
-            self._manager.unprotect(sequence.tokens)
+            self._manager.stop_waiting(sequence.tokens)
             return
         self.running.remove(sequence)
         self._release(sequence)
@@ -223,11 +222,8 @@ class Scheduler:
         return next((each for each in ready if not _awaits_prefix(each, computing)), None)
 
     def _look_up(self, sequence: Sequence) -> None:
-        """See how much of a waiting sequence is cached, and have what is new protected."""
-        cached = self._manager.cached_prefix(sequence.tokens)
-        if cached > sequence.cached_hint:
-            self._manager.protect(sequence.tokens)
-        sequence.cached_hint = cached
+        """See how much of a waiting sequence is cached, and have it protected."""
+        sequence.cached_hint = self._manager.look_up(sequence.tokens)
 
     def _preempt(self, sequence: Sequence) -> None:
         assert len(self.running) > 1, "a sequence alone in the pool ran out of blocks"

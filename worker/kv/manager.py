@@ -133,16 +133,17 @@ class KVManager:
         """Tokens of the longest cached prefix. Changes nothing."""
         return self._tree.match(tokens).length * self.block_size
 
-    def protect(self, tokens: Tokens) -> None:
-        """While the sequence waits, keep its cached prefix, as far as the bound allows.
+    def look_up(self, tokens: Tokens) -> int:
+        """`cached_prefix` of a sequence that waits; kept for it as far as the bound allows.
 
-        Call it again to protect what has been cached meanwhile. Ends with `open` or `unprotect`.
+        The first call is for a sequence that begins to wait, and later ones see what has been
+        cached meanwhile. Ends with `open` or `stop_waiting`.
         """
-        self._waiting.protect(tokens)
+        return self._waiting.look_up(tokens).length * self.block_size
 
-    def unprotect(self, tokens: Tokens) -> None:
+    def stop_waiting(self, tokens: Tokens) -> None:
         """The sequence waits no longer. Idempotent."""
-        self._waiting.unprotect(tokens)
+        self._waiting.leave(tokens)
 
     def protected(self, tokens: Tokens) -> int:
         """Tokens of a waiting sequence's cached prefix that are kept for it."""
@@ -301,7 +302,7 @@ class KVManager:
 
     def _admit(self, tokens: Tokens, length: int, hit: bool) -> SequenceKV | None:
         """`open`, if that can be done while everything that is held stays."""
-        match = self._tree.match(tokens)
+        match = self._waiting.match(tokens)
         account = self._accounts.of(tokens.tenant)
         wanted = self._pool.blocks_for(length) - match.length
         mine = account.evictable - match.evictable
@@ -311,7 +312,7 @@ class KVManager:
         cached, held = match.length * self.block_size, match.blocks()
         misses = self._misses(tokens, match)
         node = self._tree.lock(tokens, match, Hold.RUNNING, hit=hit)
-        self._waiting.unprotect(tokens)
+        self._waiting.leave(tokens)
         blocks = held + self._take(wanted, account)
         kv = SequenceKV(blocks, len(blocks) * self.block_size, cached, cached, misses, node)
         self._open.add(kv)

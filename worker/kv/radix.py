@@ -116,13 +116,19 @@ class RadixTree:
         """Blocks that have this `Hold`, whatever others they have."""
         return sum(account.held[hold] for account in self._accounts)
 
-    def match(self, tokens: Tokens) -> Match:
-        """The longest cached prefix of whole blocks of `tokens`. Changes nothing."""
-        node = self._roots.get(tokens.seed)
-        if node is None:
+    def match(self, tokens: Tokens, last: Match | None = None) -> Match:
+        """The longest cached prefix of whole blocks of `tokens`. Changes nothing.
+
+        Args: `last`: an earlier match of them, however old. What of it is still cached is not
+        compared again.
+        """
+        root = self._roots.get(tokens.seed)
+        if root is None:
             return Match(None, 0, 0)
         limit = len(tokens.packed) // self._block_bytes
-        taken = 0
+        node, taken = root, 0
+        if last and last.node and (last.node.parent or last.node is root):
+            node, taken = self._resume(last.node, last.length, tokens, limit)
         while taken == len(node.blocks) and (step := self._descend(node, tokens, limit)):
             node, taken = step
         return Match(node, taken, node.start + taken)
@@ -199,8 +205,8 @@ class RadixTree:
             return Extension(node, held, [])
         stored = tokens.hashes[node.end // self._boundary_blocks : limit // self._boundary_blocks]
         edge = self._bytes(tokens, node.end, limit)
-        if node.parent and node.holds == [1, 0, 0] and not node.children and not node.heat:
-            # NOTE: only this sequence has had the leaf, so it grows in place: one node a sequence.
+        if node.parent and node.holds == [1, 0, 0] and not node.children and not node.left:
+            # NOTE: nobody else has had the leaf, so it grows in place: one node a sequence.
             node.edge += edge
             node.blocks += new
             node.hashes += stored
@@ -295,16 +301,31 @@ class RadixTree:
         child = node.children.get(self._bytes(tokens, node.end, node.end + 1))
         if child is None:
             return None
-        most, offset = len(child.blocks), child.start * self._block_bytes
-        if child.start + most <= limit and tokens.packed.startswith(child.edge, offset):
-            return child, most
+        return child, self._agreeing(child, tokens, limit)
 
-        def differs(blocks: int) -> bool:
-            with memoryview(child.edge) as edge:
-                return not tokens.packed.startswith(edge[: blocks * self._block_bytes], offset)
+    def _resume(self, node: Node, known: int, tokens: Tokens, limit: int) -> tuple[Node, int]:
+        """The last node of a match of `known` blocks, as it is now, and how many of its agree.
 
-        most = min(most, limit - child.start)
-        return child, bisect_left(range(most + 1), True, key=differs) - 1
+        NOTE: a node in the tree never has other tokens at a position than it had, only fewer or
+        more of them. But it may have been split, so that what agreed is in a node above it.
+        """
+        while node.parent and node.start >= known:
+            node = node.parent
+        known = min(known - node.start, len(node.blocks))
+        return node, self._agreeing(node, tokens, limit, known)
+
+    def _agreeing(self, node: Node, tokens: Tokens, limit: int, known: int = 0) -> int:
+        """How many blocks of `node` agree with `tokens`, the first `known` being known to."""
+        size, offset = self._block_bytes, (node.start + known) * self._block_bytes
+        most = min(len(node.blocks), limit - node.start)
+        with memoryview(node.edge) as edge:
+
+            def differ(blocks: int) -> bool:
+                return not tokens.packed.startswith(edge[known * size : blocks * size], offset)
+
+            if not differ(most):
+                return most
+            return known + bisect_left(range(known, most), True, key=differ) - 1
 
     def _split(self, node: Node, taken: int) -> Node:
         """Cut `node` after `taken` of its blocks; returns the new upper part.
