@@ -5,6 +5,7 @@
 
 For each trace and load a table in Markdown: hit rate and fates of prompt tokens, TTFT, ITL, goodput
 and imbalance of each policy, the one with the lowest p90 TTFT first. The best of a column is bold.
+What else `--sweep` has varied stands beside the policy.
 """
 
 import argparse
@@ -45,18 +46,30 @@ def table(runs: Sequence[Found]) -> str:
     """Of runs over one trace at one load."""
     order = sorted(runs, key=lambda run: run["ttft"]["p90"] or math.inf)
     bests = [best(column, order) for column in COLUMNS]
+    varied = [
+        name
+        for name in runs[0]["settings"]
+        if len({str(run["settings"].get(name)) for run in runs}) > 1
+    ]
     rows = [
         ["policy", *(column.name for column in COLUMNS)],
         ["---", *("---:" for _ in COLUMNS)],
         *(
             [
-                f"`{run['policy']}`",
+                label(run, varied),
                 *(cell(column, run, top) for column, top in zip(COLUMNS, bests, strict=True)),
             ]
             for run in order
         ),
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def label(run: Found, varied: Sequence[str]) -> str:
+    """Its policy, and what it has of the settings that are `varied`."""
+    return ", ".join(
+        [f"`{run['policy']}`", *(f"{name} {run['settings'][name]}" for name in varied)]
+    )
 
 
 def best(column: Column, runs: Sequence[Found]) -> str:
