@@ -1,6 +1,7 @@
 """The sequences that generate: each step gives them all a token, so they are counted together."""
 
 import heapq
+from operator import attrgetter
 
 from sim.worker.visit import Visit
 from worker.engine.sequence import Sequence, Urgency
@@ -50,7 +51,7 @@ class Generating:
         self._drop(sequence)
 
     def advance(self, steps: int) -> list[tuple[Sequence, Visit]]:
-        """So many steps are over. Those that were due, in the order of their steps.
+        """So many steps are over. Those that were due, the most urgent first, as they run.
 
         Each of them has left, and its `visit.length` is what it is now.
         """
@@ -58,9 +59,10 @@ class Generating:
         self.context += steps * len(self._starts)
         due = []
         while self._due and self._due[0][0] <= self._steps:
-            sequence = heapq.heappop(self._due)[-1]
-            due.append((sequence, self._drop(sequence)))
-        return due
+            due.append(heapq.heappop(self._due)[-1])
+        # NOTE: not by when they were due: those that end now may have filled a block before.
+        due.sort(key=attrgetter("urgency"))
+        return [(sequence, self._drop(sequence)) for sequence in due]
 
     def due_in(self, steps: int) -> list[tuple[Sequence, int]]:
         """Who will be due after so many steps more, and the length that it has then."""

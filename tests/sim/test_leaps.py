@@ -75,6 +75,17 @@ def test_who_waits_for_memory_may_be_admitted_when_a_block_is_evicted() -> None:
     both_do_the_same(trace(*small), setup(num_blocks=10, max_running=2, chunk_seconds=1e3))
 
 
+def test_who_end_at_once_leave_in_the_order_in_which_they_run() -> None:
+    """The last to leave is the last to be evicted, though it filled a block before the other."""
+    both_end_at_once = [
+        asked(0, 0.0, [0], output_tokens=4),
+        Request(1, 0.0, content([1, 1], 2 * BLOCK - 1), 3),
+    ]
+    evicts_a_block, asks_for_it = asked(2, 1.0, [2] * 5), asked(3, 2.0, [0])
+    small = trace(*both_end_at_once, evicts_a_block, asks_for_it)
+    both_do_the_same(small, setup(num_blocks=8, chunk_seconds=1e3))
+
+
 def both_do_the_same(small: Trace, worker: WorkerSetup) -> None:
     small = Trace("unknown answers", [replace(each, output=None) for each in small.requests])
     setting = Setting(worker, 1, STRIDE)
