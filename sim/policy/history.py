@@ -55,16 +55,19 @@ class PromptHistory:
         """How many of `boundaries` each worker was sent; without those that were sent none."""
         matched: dict[str, int] = {}
         before: tuple[str, ...] = ()
+        # Who was sent all so far.
+        alike: tuple[str, ...] = ()
         depth = 0
         for name in boundaries:
             holders = self._holders.get(name, ())
             if holders is not before:
-                matched.update((worker, depth) for worker in before if worker not in holders)
+                matched.update((worker, depth) for worker in alike if worker not in holders)
+                alike = tuple(each for each in alike if each in holders) if depth else holders
                 before = holders
-            if not holders:
+            if not alike:
                 return matched
             depth += 1
-        matched.update((worker, depth) for worker in before)
+        matched.update((worker, depth) for worker in alike)
         return matched
 
     def size(self, worker: str) -> int:

@@ -80,3 +80,12 @@ def test_what_lies_beyond_a_removed_boundary_does_not_match(prompt: str) -> None
     history.sent("a", boundaries)
     history.removed("a", boundaries[:1])
     assert history.matches(boundaries) == {}
+
+
+def test_nor_does_it_where_another_worker_has_the_boundary() -> None:
+    boundaries = hashes_of(prefixes_of("xyx"))
+    history = PromptHistory(WORKERS)
+    history.sent("a", boundaries)
+    history.sent("b", boundaries)
+    history.removed("a", boundaries[1:2])
+    assert history.matches(boundaries) == {"a": 1, "b": 3}
