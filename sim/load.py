@@ -3,6 +3,10 @@
 A load of 1 is the rate at which they get through the trace when the next request is always there
 already, with our own policy. It is compared with the rate at which requests come while the trace is
 busiest, so that a long and quiet end does not hide that.
+
+That is the rate by the times of the trace. A request that follows on another one is sent after its
+answer, however late that is, so where many do, fewer come, and the more so the faster a trace is
+played.
 """
 
 from dataclasses import replace
@@ -44,7 +48,7 @@ def saturated_rate(run: Run) -> float:
 
 
 def busiest_rate(trace: Trace) -> float:
-    """Requests a second of the shortest time in which half of a trace comes.
+    """Requests a second of the shortest time in which half of a trace comes, if no answer is late.
 
     Raises:
         ValueError: they all come at once.
