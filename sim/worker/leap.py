@@ -30,4 +30,6 @@ class Leap:
 
     def steps_by(self, now: float) -> int:
         """How many of its steps have begun by then, the one under way among them."""
-        return self.step_time.generations_in(self.generations, self.context, now - self.began)
+        begun = self.step_time.generations_in(self.generations, self.context, now - self.began)
+        # NOTE: what has passed at its end may, rounded, be more than it takes.
+        return min(begun, self.steps)

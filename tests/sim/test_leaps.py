@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sim.hardware.presets import preset
 from sim.hardware.setup import WorkerSetup
 from sim.request import Request, Trace
 from sim.results import Run
 from sim.setting import Setting
 from sim.worker.base import GAP_UNIT
 from sim.worker.engine import EngineWorker
+from sim.worker.leap import Leap
 from tests.sim.small import BLOCK, STRIDE, asked, content, played, setup, trace, traces
 
 
@@ -73,6 +75,14 @@ def test_who_waits_for_memory_may_be_admitted_when_a_block_is_evicted() -> None:
         for number, (at, ids, tokens) in enumerate(prompts)
     ]
     both_do_the_same(trace(*small), setup(num_blocks=10, max_running=2, chunk_seconds=1e3))
+
+
+@given(st.integers(1, 64), st.integers(100, 200_000), st.floats(0, 5000), st.integers(1, 100))
+def test_no_step_begins_at_the_end_of_a_leap(
+    generations: int, context: int, began: float, steps: int
+) -> None:
+    leap = Leap(generations, context, began, steps, preset("h100-llama-8b").step_time)
+    assert leap.steps_by(leap.ends) == steps
 
 
 def test_who_end_at_once_leave_in_the_order_in_which_they_run() -> None:
