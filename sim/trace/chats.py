@@ -90,7 +90,8 @@ class _Reader:
                 draft = _draft(row, at if before is None else max(at, before.at), prompt, said)
                 draft.session = draft.session or f"line {row.line}"
                 draft.after = before
-                draft.think = max(0.0, draft.at - answered) if before and answered else 0.0
+                if before is not None and answered is not None:
+                    draft.think = max(0.0, draft.at - answered)
                 yield draft
                 before, answered = draft, moment
             elif moment is not None:

@@ -61,6 +61,13 @@ def test_messages_have_times_of_their_own(tmp_path: Path) -> None:
     assert first.at == 0.0
 
 
+def test_an_answer_may_come_at_time_0(tmp_path: Path) -> None:
+    times = (0, 0, 5)
+    turns = [each | {"time": at} for each, at in zip((ASK, ANSWER, MORE), times, strict=True)]
+    _, second = read(tmp_path / "t", {"messages": [*turns, LAST]})
+    assert (second.at, second.think) == (5, 5)
+
+
 def test_no_turn_comes_before_the_one_before_it(tmp_path: Path) -> None:
     messages = [ASK | {"time": 50}, ANSWER | {"time": 99}, MORE | {"time": 20}, LAST]
     other = {"messages": [ASK, ANSWER], "time": 10}
