@@ -92,10 +92,22 @@ def main() -> None:
     document = json.loads(parser.parse_args().json.read_text())
     groups: defaultdict[tuple[str, str], list[Found]] = defaultdict(list)
     for run in document["runs"]:
-        groups[run["trace"], run["settings"].get("load", "as recorded")].append(run)
+        groups[run["trace"], run["settings"].get("load", "")].append(run)
     for (trace, load), runs in groups.items():
-        ideal = 100 * runs[0]["ideal_hit_rate"]
-        print(f"**{trace}**, load {load}, ideal hit rate {ideal:.1f} %\n\n{table(runs)}\n")
+        print(f"**{trace}**, {heading(load, runs)}\n\n{table(runs)}\n")
+
+
+def heading(load: str, runs: Sequence[Found]) -> str:
+    """Of the table of these runs."""
+    ideal = f"ideal hit rate {100 * runs[0]['ideal_hit_rate']:.1f} %"
+    asked = runs[0]["settings"].get("requests_per_second")
+    if asked is None:
+        return f"as recorded, {ideal}"
+    came = [run["busiest_rate"] for run in runs]
+    return (
+        f"load {load} ({asked} requests a second while it is busiest; {min(came):.3g} to "
+        f"{max(came):.3g} came), {ideal}"
+    )
 
 
 if __name__ == "__main__":

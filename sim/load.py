@@ -9,13 +9,14 @@ answer, however late that is, so where many do, fewer come, and the more so the 
 played.
 """
 
+import math
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from sim.request import Trace
-from sim.results import Run
+from sim.results import Floats, Run
 from sim.setting import Setting
 
 SATURATING: Final = 32
@@ -53,10 +54,17 @@ def busiest_rate(trace: Trace) -> float:
     Raises:
         ValueError: they all come at once.
     """
-    at = np.array([request.at for request in trace.requests])
-    half = len(at) // 2
-    spans = at[half:] - at[: len(at) - half]
-    shortest = float(np.min(spans)) if half else 0.0
-    if not shortest:
+    rate = rate_of_busiest_half(np.array([request.at for request in trace.requests]))
+    if not math.isfinite(rate):
         raise ValueError(f"trace {trace.name}: half of it comes at once, so it has no rate")
-    return half / shortest
+    return rate
+
+
+def rate_of_busiest_half(at: Floats) -> float:
+    """Of requests that come `at` these ascending seconds: the most a second that half of them come.
+
+    Infinite when these come at once, or there is none.
+    """
+    half = len(at) // 2
+    shortest = float(np.min(at[half:] - at[: len(at) - half])) if half else 0.0
+    return half / shortest if shortest else math.inf

@@ -23,6 +23,9 @@ STRIDE: Final = 64
 
 ALL: Final = "all"
 
+RATE: Final = "requests_per_second"
+"""What a load comes to, while the trace is busiest."""
+
 SWEPT: Final = {
     "workers": "how many there are",
     "worker": "a preset, or a file written by --calibrate",
@@ -88,12 +91,14 @@ class Group:
         """Args: the `policies`; the rate at which the workers are `saturated`, in requests a
         second, if a load is wanted.
         """
-        speed = self.speed
+        speed, labels = self.speed, self.labels
         if self.load is not None:
             assert saturated is not None
             assert self.busiest is not None
-            speed = self.load * saturated / self.busiest
-        return [Case(self.trace, each, self.setting, speed, self.labels) for each in policies]
+            rate = self.load * saturated
+            speed = rate / self.busiest
+            labels = {**labels, RATE: f"{rate:.3g}"}
+        return [Case(self.trace, each, self.setting, speed, labels) for each in policies]
 
 
 def policy_names(text: str) -> list[str]:

@@ -21,7 +21,7 @@ from sim.worker.base import Worker
 from sim.worker.engine import EngineWorker
 from sim.worker.fixed import FixedWorker
 from sim.worker.visit import Visit
-from worker.report import COALESCE_SECONDS, LOAD_SECONDS
+from worker.report import COALESCE_SECONDS
 
 NETWORK_SECONDS: Final = 0.0005
 """From a gateway to a worker, and back."""
@@ -79,7 +79,7 @@ class Simulation:
         """
         for index in range(len(self.workers)):
             self._policy.loaded(self.places[index].id, self.workers[index].load())
-            first = LOAD_SECONDS * (index + 1) / len(self.workers)
+            first = self._policy.load_seconds * (index + 1) / len(self.workers)
             self._loop.call_at(first, partial(self._report_load, index))
         self._clients.begin()
         self._sample()
@@ -181,7 +181,8 @@ class Simulation:
     def _report_load(self, index: int) -> None:
         load, name = self.workers[index].load(), self.places[index].id
         self._tell(lambda: self._policy.loaded(name, load))
-        self._loop.call_at(self.now + LOAD_SECONDS, partial(self._report_load, index))
+        later = self.now + self._policy.load_seconds
+        self._loop.call_at(later, partial(self._report_load, index))
 
     def _tell(self, news: Callable[[], None]) -> None:
         self._loop.call_at(self.now + NETWORK_SECONDS, news)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.load import rate_of_busiest_half
 from sim.results import Floats, Ints, Run
 
 
@@ -72,6 +73,7 @@ class Summary:
         workers: how many.
         requests: of the trace, served or refused.
         refused: of these.
+        busiest_rate: requests a second that came in the shortest time in which half of them did.
         seconds: virtual, from the first arrival to the last event of a request.
         prompt_tokens, output_tokens: of all requests; of all answers.
         hit_rate: share of the prompt tokens of all requests that was cached.
@@ -101,6 +103,7 @@ class Summary:
     workers: int
     requests: int
     refused: int
+    busiest_rate: float
     seconds: float
     prompt_tokens: int
     output_tokens: int
@@ -144,6 +147,7 @@ def summarize(run: Run, slo: Slo) -> Summary:
         workers=len(workers.requests),
         requests=count,
         refused=count - int(served.sum()),
+        busiest_rate=rate_of_busiest_half(np.sort(requests.arrived)),
         seconds=seconds,
         prompt_tokens=asked,
         output_tokens=int(requests.output_tokens[served].sum()),

@@ -15,6 +15,7 @@ from radixgate.v1.sync_pb2 import Load
 
 from gateway.route.router import Prompt
 from worker.kv.events import Change
+from worker.report import LOAD_SECONDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +83,12 @@ class Site(Protocol):
 
 
 class Policy(ABC):
-    """Args: the `site`. What `started` and the others tell may be ignored."""
+    """Args: the `site`. What `started` and the others tell may be ignored.
+
+    Attributes: `load_seconds`, from one load report of a worker to its next.
+    """
+
+    load_seconds: float = LOAD_SECONDS
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -108,4 +114,4 @@ class Policy(ABC):
         """A report came of what the worker stores and evicts: its boundaries, by hash."""
 
     def loaded(self, worker: str, load: Load) -> None:
-        """A load report came; every half second, and one before the first request."""
+        """A load report came; every `load_seconds`, and one before the first request."""

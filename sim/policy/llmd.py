@@ -12,9 +12,10 @@ sum wins, and of equal ones one is drawn.
 Defaults: the first 131,072 tokens match; the index holds as many blocks of each worker as that has
 memory for (auto-tuned; 31,250 blocks where a worker does not tell).
 
-Different here: the workers' load reports, every 0.5 s, stand for scraping their metrics every
-50 ms. Blocks of the index are the strides of prompts. The guide's fourth scorer, which spreads
-requests that hit nothing, is left out.
+Metrics are scraped every 50 ms.
+
+Different here: blocks of the index are the strides of prompts. The guide's fourth scorer, which
+spreads requests that hit nothing, is left out.
 """
 
 from typing import Final
@@ -32,6 +33,8 @@ MATCHED_TOKENS: Final = 131_072
 
 class LlmdScorers(Policy):
     """See the module."""
+
+    load_seconds = 0.05
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)

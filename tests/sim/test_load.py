@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sim.load import SATURATING, busiest_rate, saturated_rate, saturating
 from sim.request import Request, Trace
 from sim.setting import Setting
+from sim.summary import Slo, summarize
 from tests.sim.runs import synthetic_run
 from tests.sim.small import STRIDE, asked, content, played, setup, trace
 
@@ -70,3 +71,12 @@ def test_workers_are_kept_busy_to_find_the_most_that_they_serve() -> None:
     # One step computes all that run, 8 on each worker; prompts are short.
     step = setting.setup.step_time.of_generations(8, 8 * 14, 1)
     assert saturated_rate(run) == pytest.approx(2 * 8 / (20 * step), rel=0.2)
+
+
+def test_who_waits_for_answers_comes_later_than_the_trace_says() -> None:
+    """A chain of five, each a second of the trace after the last, and answers that take longer."""
+    chain = [asked(0, 0.0, [0]), *(asked(at, at, [at], after=at - 1) for at in range(1, 5))]
+    setting = Setting(setup(), 1, STRIDE, service_seconds=4.0)
+    run = played(trace(*chain), setting)
+    assert busiest_rate(trace(*chain)) == 1.0
+    assert summarize(run, Slo()).busiest_rate == pytest.approx(0.25, rel=0.01)

@@ -37,6 +37,12 @@ def slow_spread(values: list[float]) -> Spread:
     return Spread(mean, *(slow_percentile(values, percent) for percent in (50, 90, 99)))
 
 
+def slow_busiest(at: list[float]) -> float:
+    half = len(at) // 2
+    spans = [at[first + half] - at[first] for first in range(len(at) - half)] if half else []
+    return half / min(spans) if spans and min(spans) else math.inf
+
+
 def slow_summary(run: Run, slo: Slo) -> dict[str, object]:
     """Of each field that is computed, by a loop."""
     every = run.requests
@@ -71,6 +77,7 @@ def slow_summary(run: Run, slo: Slo) -> dict[str, object]:
     return {
         "requests": count,
         "refused": refused,
+        "busiest_rate": slow_busiest(sorted(every.arrived)),
         "seconds": seconds,
         "prompt_tokens": asked,
         "output_tokens": output,

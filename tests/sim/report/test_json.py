@@ -34,6 +34,7 @@ def test_fields_stay() -> None:
         "workers": int,
         "requests": int,
         "refused": int,
+        "busiest_rate": float,
         "seconds": float,
         "prompt_tokens": int,
         "output_tokens": int,
