@@ -21,6 +21,11 @@ from sim.values import PlanError, positive, whole
 STRIDE: Final = 64
 """Tokens from one boundary to the next, where a trace does not tell prompts apart by more."""
 
+MOST_WORKERS: Final = 10_000
+
+MOST_BLOCKS: Final = 2**27
+"""Of KV on all workers together, which are in memory, some 10 to 100 bytes each."""
+
 ALL: Final = "all"
 
 RATE: Final = "requests_per_second"
@@ -177,6 +182,13 @@ def _measured(groups: Iterable[Group]) -> list[tuple[int, Setting]]:
 
 def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
     setup = asked_setup(values, trace)
+    workers = whole("workers", values["workers"], MOST_WORKERS)
+    if workers * setup.num_blocks > MOST_BLOCKS:
+        raise PlanError(
+            f"kv_blocks: {workers:,} workers of {setup.num_blocks:,} have more than "
+            f"{MOST_BLOCKS:,}, the most; take fewer or larger ones, or a shorter trace where "
+            f"blocks are endless"
+        )
     blocks = math.ceil(max(STRIDE, trace.block_tokens) / setup.block_size)
     stride = ask.stride or blocks * setup.block_size
     if stride % setup.block_size:
@@ -196,7 +208,7 @@ def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
         trace=place,
         setting=Setting(
             setup=setup,
-            workers=whole("workers", values["workers"]),
+            workers=workers,
             stride=stride,
             seed=ask.seed,
             closed_loop=ask.closed_loop,

@@ -16,6 +16,9 @@ from worker.kv.policy import POLICIES
 ENDLESS: Final = "endless"
 """As `kv_blocks`: so many that nothing is ever evicted."""
 
+MOST_TOKENS: Final = 2**28
+"""That the KV memory of one worker holds; more are taken for a slip."""
+
 
 def asked_setup(values: Mapping[str, str], trace: Trace) -> WorkerSetup:
     """Args: `values` by the names of `sim.plan.SWEPT`; the `trace` that endless memory is for.
@@ -43,7 +46,17 @@ def asked_setup(values: Mapping[str, str], trace: Trace) -> WorkerSetup:
         )
     elif block_size != setup.block_size:
         changes["num_blocks"] = setup.kv_tokens // block_size
+        if not changes["num_blocks"]:
+            raise PlanError(
+                f"block_size {block_size}: the KV memory of worker {setup.name} has room for "
+                f"{setup.kv_tokens:,} tokens, and for no such block; choose smaller ones"
+            )
     setup = replace(setup, **changes)  # type: ignore[arg-type]
+    if blocks != ENDLESS and setup.kv_tokens > MOST_TOKENS:
+        raise PlanError(
+            f"kv_blocks {setup.num_blocks}, of {setup.block_size} tokens each, hold "
+            f"{setup.kv_tokens:,} tokens; {MOST_TOKENS:,} are the most, or {ENDLESS}"
+        )
     if setup.max_running > setup.token_budget:
         raise PlanError(
             f"max_running {setup.max_running}: a step of token_budget {setup.token_budget} has no "

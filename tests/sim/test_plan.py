@@ -89,10 +89,17 @@ def test_a_worker_is_a_preset_in_a_format_or_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"workers": "0"}, "workers '0': wanted is a whole number, 1 or more"),
+        ({"workers": "0"}, "workers '0': wanted is a whole number, 1 to"),
         ({"workers": "two"}, "workers 'two': wanted is a whole number"),
         ({"workers": "2.5"}, "workers '2.5': wanted is a whole number"),
         ({"kv_blocks": "many"}, "kv_blocks 'many': wanted is a whole number"),
+        ({"workers": "10001"}, "workers '10001': wanted is a whole number, 1 to 10,000"),
+        ({"workers": "9" * 5000}, "wanted is a whole number, 1 to 10,000"),
+        ({"max_running": str(2**31)}, "wanted is a whole number, 1 to 2,147,483,647"),
+        ({"kv_blocks": str(2**24 + 1)}, "hold 268,435,472 tokens; 268,435,456 are the most"),
+        ({"kv_blocks": "100000000000"}, "kv_blocks '100000000000': wanted is a whole number, 1 to"),
+        ({"workers": "9000", "kv_blocks": "99999"}, "9,000 workers of 99,999 have more than"),
+        ({"block_size": "100000000"}, "tokens, and for no such block"),
         ({"block_size": "-16"}, "block_size '-16': wanted is a whole number"),
         ({"max_running": "0"}, "max_running '0': wanted is a whole number"),
         ({"token_budget": "x"}, "token_budget 'x': wanted is a whole number"),
