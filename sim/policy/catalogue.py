@@ -1,5 +1,6 @@
 """All policies by name."""
 
+import math
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
@@ -73,7 +74,7 @@ def policy(text: str) -> PolicyFactory:
     The constants are those of `CostConfig`, and `backlog_ms`, see `gateway.route.room`.
 
     Raises:
-        ValueError: there is none of that name, or no such constant.
+        ValueError: there is none of that name, or no such constant, or it is out of its range.
     """
     name, colon, settings = text.partition(":")
     if name not in CATALOGUE:
@@ -96,9 +97,19 @@ def _tuned(text: str, settings: str) -> PolicyFactory:
                 f"policy {text!r}: {name!r} is no setting of it; there are "
                 f"{', '.join([*names, _BACKLOG])}"
             )
-        try:
-            values[name] = float(value)
-        except ValueError:
-            raise ValueError(f"policy {text!r}: {value!r} is no number for {name}") from None
+        if name in values:
+            raise ValueError(f"policy {text!r}: {name} is named twice")
+        values[name] = _constant(text, name, value)
     backlog_ms = values.pop(_BACKLOG, BACKLOG_MS)
     return partial(Cost, config=CostConfig(**values), backlog_ms=backlog_ms)
+
+
+def _constant(text: str, name: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    wanted, good = ("above 0", number > 0) if name == _BACKLOG else ("0 or more", number >= 0)
+    if not (good and number < math.inf):
+        raise ValueError(f"policy {text!r}: {name} must be a number, {wanted}, and is {value!r}")
+    return number

@@ -49,14 +49,21 @@ def test_an_unknown_name_is_refused_with_all_that_there_are() -> None:
 
 def test_cost_takes_other_constants() -> None:
     site = FakeSite(2)
-    assert isinstance(policy("cost:wait=0.5/tie_ms=2/backlog_ms=100")(site), Cost)
+    assert isinstance(policy("cost:wait=0/tie_ms=2/backlog_ms=100")(site), Cost)
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("cost:speed=1", "'speed' is no setting of it; there are wait, "),
-        ("cost:wait=much", "'much' is no number for wait"),
+        ("cost:wait=much", "wait must be a number, 0 or more, and is 'much'"),
+        ("cost:tie_ms=nan", "tie_ms must be a number, 0 or more, and is 'nan'"),
+        ("cost:tie_ratio=inf", "tie_ratio must be a number, 0 or more, and is 'inf'"),
+        ("cost:evict=-1", "evict must be a number, 0 or more, and is '-1'"),
+        ("cost:backlog_ms=0", "backlog_ms must be a number, above 0, and is '0'"),
+        ("cost:backlog_ms=-5", "backlog_ms must be a number, above 0, and is '-5'"),
+        ("cost:backlog_ms=nan", "backlog_ms must be a number, above 0, and is 'nan'"),
+        ("cost:wait=1/wait=2", "wait is named twice"),
         ("ray:wait=1", "only cost takes settings"),
         ("cost:", "'' is no setting"),
     ],
