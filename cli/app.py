@@ -36,6 +36,7 @@ class _Commands(TyperGroup):
         except CommandError as error:
             message, code = str(error), error.code
         except KeyboardInterrupt:
+            notes.print("interrupted")
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         notes.print("[bold red]error:[/]", end=" ")
         notes.print(message, markup=False, soft_wrap=True)

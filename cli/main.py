@@ -10,6 +10,8 @@ def main() -> None:
     """Run the command line, and exit."""
     try:
         from cli.app import app
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich"}:
             raise

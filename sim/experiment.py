@@ -1,12 +1,16 @@
 """Several simulations, in several processes: they share nothing but their traces."""
 
 import multiprocessing
+import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Final
 
 from sim.ideal import ideal_cached
@@ -62,17 +66,35 @@ def play(
         return [player.play(case, tell) for case in cases]
     context = multiprocessing.get_context("spawn")
     ended, others = context.Value("Q", 0), multiprocessing.active_children()
-    pool = ProcessPoolExecutor(min(jobs, len(cases)), context, _begin, (traces, ended))
+    # NOTE: in a file, since a process is not made before it has read all that it is given.
+    with NamedTemporaryFile() as file:
+        pickle.dump(traces, file)
+        file.flush()
+        pool = ProcessPoolExecutor(min(jobs, len(cases)), context, _begin, (file.name, ended))
+        try:
+            with _without_interrupts():
+                runs = [pool.submit(_play, case) for case in cases]
+            for more in _watched(runs, ended):
+                tell(more)
+            return [run.result() for run in runs]
+        finally:
+            for process in multiprocessing.active_children():
+                if process not in others:
+                    process.terminate()
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """A Ctrl-C does nothing meanwhile, nor ever to processes that begin meanwhile.
+
+    It strikes all processes, and only the first has something to say of it, and ends the others.
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        runs = [pool.submit(_play, case) for case in cases]
-        for more in _watched(runs, ended):
-            tell(more)
-        return [run.result() for run in runs]
+        yield
     finally:
-        for process in multiprocessing.active_children():
-            if process not in others:
-                process.terminate()
-        pool.shutdown(cancel_futures=True)
+        signal.signal(signal.SIGINT, before)
 
 
 class _Player:
@@ -113,12 +135,10 @@ _player: _Player
 _ended: "Synchronized[int]"
 
 
-def _begin(traces: Sequence[Trace], ended: "Synchronized[int]") -> None:
+def _begin(traces: str, ended: "Synchronized[int]") -> None:
     """In a new process."""
     global _player, _ended
-    # NOTE: a Ctrl-C strikes all processes; only the first has something to say of it.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _player, _ended = _Player(traces), ended
+    _player, _ended = _Player(pickle.loads(Path(traces).read_bytes())), ended
 
 
 def _play(case: Case) -> Run:

@@ -169,7 +169,7 @@ def descendants(process: "subprocess.Popen[str]") -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("blow", ["killed", "interrupted", "terminated"])
+@pytest.mark.parametrize("blow", ["killed", "interrupted", "interrupted early", "terminated"])
 def test_processes_end_with_the_command(blow: str) -> None:
     command = [
         sys.executable, "-m", "cli.main", "simulate", "--trace",
@@ -179,11 +179,12 @@ def test_processes_end_with_the_command(blow: str) -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        wait_until(lambda: len(players(process)) == 2, 60, "two processes simulate")
+        busy = 0 if blow == "interrupted early" else 3
+        wait_until(lambda: len(players(process, busy)) == 2, 60, "two processes simulate")
         family = descendants(process)
         if blow == "killed":
-            players(process)[0].kill()
-        elif blow == "interrupted":
+            players(process, busy)[0].kill()
+        elif blow.startswith("interrupted"):
             os.killpg(process.pid, signal.SIGINT)
         else:
             process.terminate()
@@ -191,21 +192,23 @@ def test_processes_end_with_the_command(blow: str) -> None:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-    expected = {"killed": 1, "interrupted": 130, "terminated": 143}
-    assert process.returncode == expected[blow], errors
+    expected = {"killed": 1, "terminated": 143}
+    assert process.returncode == expected.get(blow, 130), errors
     assert "Traceback" not in errors
+    if blow.startswith("interrupted"):
+        assert errors.split() == ["interrupted"]
     if blow == "killed":
         assert "a process of the simulation was killed" in errors
     _, left = psutil.wait_procs(family, timeout=10)
     assert not left
 
 
-def players(process: "subprocess.Popen[str]") -> list[psutil.Process]:
-    """Processes that simulate already: such have computed for a second."""
+def players(process: "subprocess.Popen[str]", busy: float) -> list[psutil.Process]:
+    """Processes that are to simulate and have computed for so many seconds; with 3 they do."""
     found = []
     for each in descendants(process):
         try:
-            if "spawn_main" in " ".join(each.cmdline()) and sum(each.cpu_times()[:2]) > 3:
+            if "spawn_main" in " ".join(each.cmdline()) and sum(each.cpu_times()[:2]) >= busy:
                 found.append(each)
         except psutil.Error:
             continue
