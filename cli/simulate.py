@@ -31,8 +31,8 @@ def simulate(
     first: asked.First = None,
     policy: asked.Policies = "cost,round_robin",
     sweep: asked.Sweep = None,
-    workers: asked.Workers = 8,
-    worker: asked.Worker = "h100-llama-8b",
+    workers: asked.Workers = None,
+    worker: asked.Worker = None,
     kv_format: asked.KvFormat = None,
     kv_blocks: asked.KvBlocks = None,
     block_size: asked.BlockSize = None,
@@ -79,6 +79,12 @@ def simulate(
         return
     if not trace:
         raise CommandError("nothing to simulate: give a --trace", ExitCode.USAGE)
+    if out is not None:
+        raise CommandError("--out is where --calibrate writes: leave it out", ExitCode.USAGE)
+    if price is not None and sweep is None:
+        raise CommandError("--price is what a sweep counts cost by: give a --sweep", ExitCode.USAGE)
+    if html is not None:
+        _check_report(html)
     values = {
         "workers": workers,
         "worker": worker,
@@ -93,7 +99,7 @@ def simulate(
     }
     ask = Ask(
         values={name: str(value) for name, value in values.items() if value is not None},
-        sweep=[*(sweep.split() if sweep else []), *([f"load={load}"] if load else [])],
+        sweep=_axes(sweep, load),
         closed_loop=closed_loop,
         service_seconds=None if service_ms is None else service_ms / 1000,
         stride=stride,
@@ -111,12 +117,7 @@ def simulate(
     runs = _simulate(traces, wanted, at_once, "policies")
     command = shlex.join(["radixgate", *sys.argv[1:]])
     summaries = [summarize(run, slo) for run in runs]
-    if as_json:
-        print_json(document(summaries, slo, command))
-    else:
-        swept = [sweep_sheet(each, slo, price) for each in by_trace(summaries).values()]
-        for sheet in swept if sweep else sheets(summaries, slo):
-            print_sheet(sheet)
+    # NOTE: before anything is printed, for who reads that may close it in the midst of it.
     if html is not None:
         from sim.report.html import comparison_report, sweep_report
 
@@ -126,6 +127,35 @@ def simulate(
             else comparison_report(runs, slo, command)
         )
         _write(html, report)
+    if as_json:
+        print_json(document(summaries, slo, command))
+    else:
+        swept = [sweep_sheet(each, slo, price) for each in by_trace(summaries).values()]
+        for sheet in swept if sweep else sheets(summaries, slo):
+            print_sheet(sheet)
+
+
+def _axes(sweep: str | None, load: str | None) -> list[str]:
+    """What is varied, as `sim.sweep` takes it."""
+    for option, text in (("--sweep", sweep), ("--load", load)):
+        if text is not None and not text.strip():
+            raise CommandError(
+                f"{option} is empty: say what to vary, or leave it out", ExitCode.USAGE
+            )
+    return [*(sweep or "").split(), *([] if load is None else [f"load={load}"])]
+
+
+def _check_report(path: Path) -> None:
+    """Refuse what `_write` could not write, before there is a report."""
+    why = None
+    if path.is_dir():
+        why = "it is a directory; name a file"
+    elif not path.parent.is_dir():
+        why = f"there is no directory {path.parent}; make it first"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        why = "that is not permitted"
+    if why is not None:
+        raise CommandError(f"--html {path}: the report cannot be written: {why}", ExitCode.USAGE)
 
 
 @contextmanager

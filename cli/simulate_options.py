@@ -1,5 +1,6 @@
 """The options of `radixgate simulate`."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,14 @@ import typer
 
 _WHAT, _WORKERS, _TIMES, _OUTPUT = "What is compared", "The workers", "The clients", "The results"
 _MEASURE = "Measuring a worker"
+
+
+def _finite(number: float | None) -> float | None:
+    """What has no most would also be endless."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is not finite.")
+    return number
+
 
 Traces = Annotated[
     list[str] | None,
@@ -43,11 +52,15 @@ Sweep = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
-Workers = Annotated[int, typer.Option(min=1, help="How many there are.", rich_help_panel=_WORKERS)]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, show_default="8", help="How many there are.", rich_help_panel=_WORKERS),
+]
 Worker = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="PRESET|FILE",
+        show_default="h100-llama-8b",
         help="What each is: a GPU and a model, or a file that --calibrate wrote.",
         rich_help_panel=_WORKERS,
     ),
@@ -80,6 +93,7 @@ ChunkMs = Annotated[
     float | None,
     typer.Option(
         min=0.001,
+        callback=_finite,
         help="By so much at most the prompts in one step delay its answers.",
         rich_help_panel=_WORKERS,
     ),
@@ -105,12 +119,18 @@ Load = Annotated[
 ]
 Speed = Annotated[
     float | None,
-    typer.Option(min=1e-6, help="Divide the times of the trace by it.", rich_help_panel=_TIMES),
+    typer.Option(
+        min=1e-6,
+        callback=_finite,
+        help="Divide the times of the trace by it.",
+        rich_help_panel=_TIMES,
+    ),
 ]
 ClosedLoop = Annotated[
     int | None,
     typer.Option(
         min=1,
+        max=1_000_000,
         metavar="N",
         help="Keep N requests under way, and ignore the times of the trace.",
         rich_help_panel=_TIMES,
@@ -120,6 +140,7 @@ ServiceMs = Annotated[
     float | None,
     typer.Option(
         min=0.001,
+        callback=_finite,
         help="Every request takes so long, and only caches differ.",
         rich_help_panel=_TIMES,
     ),
@@ -135,11 +156,21 @@ Jobs = Annotated[
 ]
 SloTtft = Annotated[
     float,
-    typer.Option(min=0.001, help="Objective: TTFT of a request.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        min=0.001,
+        callback=_finite,
+        help="Objective: TTFT of a request.",
+        rich_help_panel=_OUTPUT,
+    ),
 ]
 SloItl = Annotated[
     float,
-    typer.Option(min=0.001, help="Objective: mean ITL of a request.", rich_help_panel=_OUTPUT),
+    typer.Option(
+        min=0.001,
+        callback=_finite,
+        help="Objective: mean ITL of a request.",
+        rich_help_panel=_OUTPUT,
+    ),
 ]
 SloShare = Annotated[
     float,
@@ -153,7 +184,10 @@ SloShare = Annotated[
 Price = Annotated[
     float | None,
     typer.Option(
-        min=0, help="Of one GPU for an hour: cost is counted in it.", rich_help_panel=_OUTPUT
+        min=0,
+        callback=_finite,
+        help="Of one GPU for an hour: a sweep counts cost in it.",
+        rich_help_panel=_OUTPUT,
     ),
 ]
 Html = Annotated[

@@ -31,6 +31,9 @@ ALL: Final = "all"
 RATE: Final = "requests_per_second"
 """What a load comes to, while the trace is busiest."""
 
+DEFAULTS: Final = {"workers": "8", "worker": "h100-llama-8b"}
+"""Of what a worker does not say."""
+
 SWEPT: Final = {
     "workers": "how many there are",
     "worker": "a preset, or a file written by --calibrate",
@@ -52,8 +55,8 @@ class Ask:
     """What a person asks for.
 
     Args:
-        values: for names in `SWEPT`, as text; those left out are as the worker says.
-        sweep: as `sim.sweep` takes it.
+        values: for names in `SWEPT`, as text; those left out are as `DEFAULTS` or the worker says.
+        sweep: as `sim.sweep` takes it, for other names.
         closed_loop, service_seconds, seed: as in `Setting`.
         stride: tokens from one boundary to the next; None is what the trace can tell apart, in
             whole blocks.
@@ -152,10 +155,16 @@ def groups(ask: Ask, traces: Sequence[Trace]) -> list[Group]:
         SweepError: so is the sweep.
         ValueError: a preset, format or file of a worker is wrong; or a trace has no load.
     """
+    found = combinations(ask.sweep, SWEPT)
+    for name, value in ask.values.items():
+        if not value:
+            raise PlanError(f"{name} is empty: give a value, or leave it out")
+        if name in found[0]:
+            raise PlanError(f"{name} is {value}, and swept as well: leave out one of them")
     return [
-        _group(ask, place, trace, {**ask.values, **swept})
+        _group(ask, place, trace, {**DEFAULTS, **ask.values, **swept})
         for place, trace in enumerate(traces)
-        for swept in combinations(ask.sweep, SWEPT)
+        for swept in found
     ]
 
 

@@ -32,18 +32,16 @@ def combinations(axes: Iterable[str], known: Collection[str]) -> list[dict[str, 
     for axis in axes:
         name, separator, text = axis.partition("=")
         if not (separator and text):
-            raise SweepError(f"sweep {axis!r}: write name=values, such as workers=2..16")
+            raise SweepError(f"{axis!r}: write name=values, such as workers=2..16")
         if name not in known:
-            raise SweepError(
-                f"sweep {axis!r}: {name!r} cannot be swept, only {', '.join(sorted(known))}"
-            )
+            raise SweepError(f"{axis!r}: {name!r} cannot be swept, only {', '.join(sorted(known))}")
         if name in values:
-            raise SweepError(f"sweep {axis!r}: {name} is swept already; part values by commas")
+            raise SweepError(f"{axis!r}: {name} is swept already; part values by commas")
         values[name] = _values(axis, text)
     count = prod(map(len, values.values()))
     if count > MOST:
         sizes = " x ".join(f"{len(each)} {name}" for name, each in values.items())
-        raise SweepError(f"sweep: {sizes} are {count} runs, and {MOST} are the most")
+        raise SweepError(f"{sizes} are {count} runs, and {MOST} are the most")
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
@@ -51,22 +49,22 @@ def _values(axis: str, text: str) -> list[str]:
     values = [value for part in text.split(",") for value in _part(axis, part.strip())]
     twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
-        raise SweepError(f"sweep {axis!r}: more than once: {', '.join(twice)}")
+        raise SweepError(f"{axis!r}: more than once: {', '.join(twice)}")
     return values
 
 
 def _part(axis: str, part: str) -> list[str]:
     if not part:
-        raise SweepError(f"sweep {axis!r}: a value is missing between its commas")
+        raise SweepError(f"{axis!r}: a value is missing between its commas")
     if ".." not in part:
         return [part]
     match = _RANGE.fullmatch(part)
     if match is None:
-        raise SweepError(f"sweep {axis!r}: {part!r} is no range such as 2..16 or 2..16..4")
+        raise SweepError(f"{axis!r}: {part!r} is no range such as 2..16 or 2..16..4")
     first, last, step = (Decimal(number or 1) for number in match.groups())
     if last < first or not step:
-        raise SweepError(f"sweep {axis!r}: {part!r} has no values; write low..high..step")
+        raise SweepError(f"{axis!r}: {part!r} has no values; write low..high..step")
     count = int((last - first) / step) + 1
     if count > MOST:
-        raise SweepError(f"sweep {axis!r}: {part!r} are {count} values, and {MOST} are the most")
+        raise SweepError(f"{axis!r}: {part!r} are {count} values, and {MOST} are the most")
     return [str(first + place * step) for place in range(count)]

@@ -34,7 +34,11 @@ LINE = '{"timestamp": 0, "input_length": 700, "output_length": 3, "hash_ids": [1
 
 
 def planned(*sweep: str, traces: tuple[Trace, ...] = (SMALL,), **values: str) -> list[Group]:
-    return groups(Ask({"workers": "2", "worker": H100, **values}, sweep), traces)
+    """With two workers, unless their number is swept."""
+    given = {"workers": "2", "worker": H100, **values}
+    if any(axis.startswith("workers=") for axis in sweep) and "workers" not in values:
+        del given["workers"]
+    return groups(Ask(given, sweep), traces)
 
 
 def wrong(*sweep: str, **values: str) -> str:
@@ -48,6 +52,12 @@ def test_what_is_left_out_is_as_the_worker_says() -> None:
     assert group.setting.setup == PRESET
     assert (group.setting.workers, group.setting.closed_loop, group.speed) == (2, None, 1)
     assert group.labels == {"workers": "2", "worker": H100}
+
+
+def test_who_says_nothing_of_workers_has_some() -> None:
+    (group,) = groups(Ask({}), [SMALL])
+    assert (group.setting.workers, group.setting.setup) == (8, PRESET)
+    assert group.labels == {"workers": "8", "worker": H100}
 
 
 def test_what_is_given_replaces_it() -> None:
@@ -109,6 +119,7 @@ def test_a_worker_is_a_preset_in_a_format_or_a_file(tmp_path: Path) -> None:
         ({"speed": "fast"}, "speed 'fast': wanted is a number above 0"),
         ({"load": "-1"}, "load '-1': wanted is a number above 0"),
         ({"load": "0.7", "speed": "2"}, "load sets how fast the trace comes: leave out --speed"),
+        ({"kv_blocks": ""}, "kv_blocks is empty: give a value"),
         ({"eviction": "fifo"}, "eviction 'fifo': there are lru, cost"),
         ({"worker": "abacus"}, "worker 'abacus' is no preset and no file; presets: "),
         ({"kv_format": "int3"}, "int3"),
@@ -134,8 +145,11 @@ def test_every_trace_meets_every_combination() -> None:
     assert found[1].setting.setup == preset(H100, "int8")
 
 
-def test_a_sweep_overrides_what_is_given_and_its_values_are_checked_alike() -> None:
-    assert [each.setting.workers for each in planned("workers=4,5", workers="9")] == [4, 5]
+def test_what_is_swept_is_not_given_and_its_values_are_checked_alike() -> None:
+    assert [each.setting.workers for each in planned("workers=4,5")] == [4, 5]
+    assert wrong("workers=4,5", workers="9") == (
+        "workers is 9, and swept as well: leave out one of them"
+    )
     assert "workers '0'" in wrong("workers=0..2")
     with pytest.raises(SweepError, match="'colour' cannot be swept"):
         planned("colour=red")

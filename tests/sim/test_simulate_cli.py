@@ -82,10 +82,39 @@ def test_a_report_is_written(simulate: Run, tmp_path: Path) -> None:
     assert f"--trace {CHATS}" in page
 
 
-def test_a_report_that_cannot_be_written_is_an_error(simulate: Run, tmp_path: Path) -> None:
-    result = simulate(f"--trace {FEW} --policy random --html {tmp_path}/none/report.html")
-    assert result.exit_code == 1
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("/none/report.html", "there is no directory"),
+        ("", "it is a directory"),
+        ("/locked/report.html", "that is not permitted"),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_refused_before_it_is_made(
+    simulate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, said: str
+) -> None:
+    (tmp_path / "locked").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path / "locked")
+    monkeypatch.setattr("sim.experiment.play", lambda *_: pytest.fail("it is simulated"))
+    result = simulate(f"--trace {FEW} --policy random --html {tmp_path}{place}")
+    assert result.exit_code == 2, result.output
     assert "the report cannot be written" in result.stderr
+    assert said in result.stderr
+
+
+def test_a_report_is_written_though_nobody_reads_the_table(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    read, write = os.pipe()
+    os.close(read)
+    command = [
+        sys.executable, "-m", "cli.main", "simulate", "--jobs", "1", "--trace", FEW,
+        "--policy", "random", "--html", report,
+    ]  # fmt: skip
+    try:
+        subprocess.run(command, stdout=write, stderr=subprocess.DEVNULL, timeout=60, check=False)
+    finally:
+        os.close(write)
+    assert report.exists()
 
 
 def test_a_closed_loop_with_fixed_times(simulate: Run) -> None:
@@ -136,9 +165,20 @@ def test_what_nobody_can_serve_is_refused_and_told(simulate: Run) -> None:
         (f"--trace {FEW} --kv-blocks some", "kv_blocks 'some'"),
         (f"--trace {FEW} --eviction fifo", "eviction 'fifo'"),
         (f"--trace {FEW} --stride 50", "stride 50"),
-        (f"--trace {FEW} --sweep workers=", "sweep 'workers='"),
+        (f"--trace {FEW} --sweep workers=", "'workers=': write name=values"),
         (f"--trace {FEW} --sweep colour=red", "cannot be swept"),
+        (f"--trace {FEW} --sweep ''", "--sweep is empty"),
+        (f"--trace {FEW} --workers 4 --sweep workers=2..4", "workers is 4, and swept as well"),
+        (f"--trace {FEW} --load ''", "--load is empty"),
+        (f"--trace {FEW} --load 0.7,0.7", "error: 'load=0.7,0.7': more than once"),
         (f"--trace {FEW} --load much", "load 'much'"),
+        (f"--trace {FEW} --service-ms inf", "inf is not finite"),
+        (f"--trace {FEW} --slo-ttft-ms inf", "inf is not finite"),
+        (f"--trace {FEW} --slo-itl-ms nan", "--slo-itl-ms"),
+        (f"--trace {FEW} --price inf --sweep workers=2", "inf is not finite"),
+        (f"--trace {FEW} --price 2", "give a --sweep"),
+        (f"--trace {FEW} --out worker.json", "--out is where --calibrate writes"),
+        (f"--trace {FEW} --closed-loop 10000000000", "--closed-loop"),
         (f"--trace {FEW} --load 0.5 --closed-loop 3", "a closed loop"),
         (f"--trace {FEW} --load 0.5 --speed 3", "leave out --speed"),
         (f"--trace {FEW} --load 0.5 --kv-blocks 1", "0 were served, too few"),
