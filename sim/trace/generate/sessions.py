@@ -8,6 +8,12 @@ from random import Random
 
 from sim.trace.draft import Draft
 from sim.trace.generate.base import Generator, Writer, draft
+from sim.trace.row import TraceError
+
+
+def _one_or_more(name: str, mean: float) -> None:
+    if mean < 1:
+        raise TraceError(f"{name} must be 1 or more, and is {mean}")
 
 
 def _at_least_one(rng: Random, mean: float) -> int:
@@ -46,15 +52,18 @@ class Chat(Generator):
     message: int = 100
     output: int = 200
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _one_or_more("turns", self.turns)
+
     def drafts(self, rng: Random, writer: Writer) -> Iterator[Draft]:
         """Requests without end."""
         system = writer.exactly(self.system)
-        turns = max(1.0, self.turns)
-        for number, at in enumerate(self.arrivals(rng, turns)):
+        for number, at in enumerate(self.arrivals(rng, self.turns)):
             prompt, output = system + writer.text(self.message), writer.text(self.output)
             turn = draft(at, prompt, output, f"chat {number}")
             yield turn
-            for _ in range(_at_least_one(rng, turns) - 1):
+            for _ in range(_at_least_one(rng, self.turns) - 1):
                 prompt = prompt + output + writer.text(self.message)
                 output = writer.text(self.output)
                 turn = _then(rng, turn, self.think, prompt, output)
@@ -88,11 +97,16 @@ class Agents(Generator):
     output: int = 150
     result: int = 500
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _one_or_more("calls", self.calls)
+        if self.branch > 1:
+            raise TraceError(f"branch must be 0 to 1, a probability, and is {self.branch}")
+
     def drafts(self, rng: Random, writer: Writer) -> Iterator[Draft]:
         """Requests without end."""
         system = writer.exactly(self.system)
-        calls = max(1.0, self.calls)
-        each = calls * (1 + min(1.0, self.branch) * self.branches * calls)
+        each = self.calls * (1 + self.branch * self.branches * self.calls)
         for number, at in enumerate(self.arrivals(rng, each)):
             prompt, output = system + writer.text(self.task), writer.text(self.output)
             first = draft(at, prompt, output, f"agent {number}")
@@ -103,7 +117,7 @@ class Agents(Generator):
     ) -> Steps[Draft, None, Draft]:
         """All that an agent asks, its first `step` included; gives the last one."""
         yield step
-        for _ in range(_at_least_one(rng, max(1.0, self.calls)) - 1):
+        for _ in range(_at_least_one(rng, self.calls) - 1):
             assert step.output
             known, before = step.prompt.ids + step.output.ids, step
             results = 1

@@ -7,6 +7,7 @@ from random import Random
 
 from sim.trace.draft import Draft
 from sim.trace.generate.base import Generator, Writer, draft, popular
+from sim.trace.row import TraceError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +75,22 @@ class Rag(Generator):
     question: int = 60
     output: int = 150
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.picked > self.documents:
+            raise TraceError(
+                f"picked must be at most documents, {self.documents}, and is {self.picked}"
+            )
+
     def drafts(self, rng: Random, writer: Writer) -> Iterator[Draft]:
         """Requests without end."""
         system = writer.exactly(self.system)
         documents = [writer.text(self.document) for _ in range(self.documents)]
         weights = popular(self.documents, self.zipf)
-        picked = min(self.picked, self.documents)
         for at in self.arrivals(rng):
             # In the order in which they are drawn; a dict keeps it.
             places: dict[int, None] = {}
-            while len(places) < picked:
+            while len(places) < self.picked:
                 places[bisect(weights, rng.random() * weights[-1])] = None
             prompt = system
             for place in places:

@@ -39,6 +39,8 @@ def generated(spec: str) -> Trace:
         key, _, value = setting.partition("=")
         if key not in defaults:
             raise TraceError(f"{spec!r}: {name} has no {key!r}; it has {', '.join(defaults)}")
+        if key in values:
+            raise TraceError(f"{spec!r}: {key} is named twice")
         number = int if isinstance(defaults[key], int) else float
         try:
             values[key] = number(value)

@@ -74,7 +74,7 @@ def test_documents_stand_in_any_order_and_once_in_a_prompt() -> None:
     assert len(orders) >= 6
     for each in trace.requests:
         assert len(set(each.prompt.ids)) == len(each.prompt.ids)
-    everything = generated("rag:requests=5,documents=2,picked=9")
+    everything = generated("rag:requests=5,documents=2,picked=2")
     assert len(everything.requests) == 5
 
 
@@ -119,6 +119,11 @@ def test_agents_split_with_all_that_they_know_and_gather_the_results() -> None:
         ("chat:rate=0", r"rate must be more than 0, and is 0\.0"),
         ("chat:rate=nan", "rate must be more than 0, and is nan"),
         ("chat:think=-1", r"think must be 0 or more, and is -1\.0"),
+        ("chat:turns=0.5", r"turns must be 1 or more, and is 0\.5"),
+        ("agents:calls=0", r"calls must be 1 or more, and is 0\.0"),
+        ("agents:branch=2", r"branch must be 0 to 1, a probability, and is 2\.0"),
+        ("rag:picked=5,documents=2", "picked must be at most documents, 2, and is 5"),
+        ("chat:rate=5,rate=6", "rate is named twice"),
         ("rag:document=99999999999", "document must be 1 to 16,777,216"),
     ],
 )
