@@ -68,4 +68,7 @@ def _format_of(row: Row) -> str:
         return "chats"
     known = "; ".join(f"{name}: {', '.join(each.fields)}" for name, each in FORMATS.items())
     found = ", ".join(map(str, row.values))[:200] or "none"
-    raise row.wrong(f"no format is known by the fields {found}; those that are: {known}")
+    # NOTE: not with the line of the row, for the first one of a CSV file names the fields.
+    raise TraceError(
+        f"{row.file}: no format is known by the fields {found}; those that are: {known}"
+    )

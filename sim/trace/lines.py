@@ -33,13 +33,20 @@ def rows(path: Path) -> Iterator[Row]:
                 yield row
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceError(
-            f"{path}: the compressed data is cut off or damaged after line {line}: {error};"
+            f"{path}: the compressed data is cut off or damaged{_after(line)}: {error};"
             " copy the file again"
         ) from error
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: not UTF-8 after line {line}: {error}") from error
+        raise TraceError(
+            f"{path}: not text in UTF-8{_after(line)}: {error}; what is compressed must be so with"
+            " gzip"
+        ) from error
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _after(line: int) -> str:
+    return f" after line {line}" if line else ""
 
 
 @contextmanager
@@ -57,6 +64,11 @@ def _rows(path: Path, text: TextIO) -> Iterator[Row]:
     first = next(lines, None)
     if first is None:
         return
+    if first[1].lstrip().startswith("["):
+        raise TraceError(
+            f"{path}, line {first[0]}: a JSON array; wanted is JSON Lines, an object a line, as"
+            " jq -c '.[]' makes of it"
+        )
     if first[1].lstrip().startswith("{"):
         for number, line in chain([first], lines):
             yield Row(_object(path, number, line), str(path), number)
@@ -74,7 +86,11 @@ def _rows(path: Path, text: TextIO) -> Iterator[Row]:
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        value = json.loads(line)
+        value = json.loads(line.rstrip())
+    except json.JSONDecodeError as error:
+        raise TraceError(
+            f"{path}, line {number}: not JSON: {error.msg}, at character {error.colno}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}, line {number}: not JSON: {error}") from error
     if not isinstance(value, dict):
