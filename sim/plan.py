@@ -15,7 +15,7 @@ from sim.results import Run
 from sim.setting import Setting
 from sim.sweep import combinations
 from sim.trace.formats import open_trace
-from sim.trace.generate.spec import generated, is_generated
+from sim.trace.generate.spec import GENERATORS, generated, is_generated
 from sim.values import PlanError, positive, whole
 
 STRIDE: Final = 64
@@ -130,12 +130,14 @@ def read_traces(texts: Sequence[str], format_: str | None, first: int | None) ->
     """Files, or what generators make; of each its `first` requests. Their names differ.
 
     Raises:
-        PlanError: one is there twice.
+        PlanError: one is there twice, or nowhere; or `format_` is of none.
         TraceError: one cannot be read, or made.
     """
     for text in texts:
         if texts.count(text) > 1:
             raise PlanError(f"trace {text} is given twice")
+    if format_ is not None and all(map(_is_made, texts)):
+        raise PlanError(f"format {format_!r}: no trace is a file; leave out --format")
     traces = [_read_trace(text, format_) for text in texts]
     names = [trace.name for trace in traces]
     return [
@@ -231,7 +233,15 @@ def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
 
 
 def _read_trace(text: str, format_: str | None) -> Trace:
-    path = Path(text)
-    if is_generated(text) and not path.exists():
+    if _is_made(text):
         return generated(text)
-    return open_trace(path, format_)
+    if not Path(text).exists():
+        raise PlanError(
+            f"trace {text!r} is no file and no generator; generators: {', '.join(GENERATORS)}"
+        )
+    return open_trace(Path(text), format_)
+
+
+def _is_made(text: str) -> bool:
+    """Whether it is a generator; a file of that name comes first."""
+    return is_generated(text) and not Path(text).exists()

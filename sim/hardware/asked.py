@@ -68,15 +68,18 @@ def asked_setup(values: Mapping[str, str], trace: Trace) -> WorkerSetup:
 def _worker(name: str, kv_format: str | None) -> WorkerSetup:
     if name in preset_names():
         return preset(name, kv_format or "none")
-    path = Path(name)
-    if not path.exists():
+    path, presets = Path(name), ", ".join(preset_names())
+    if not path.is_file():
         raise PlanError(
-            f"worker {name!r} is no preset and no file; presets: {', '.join(preset_names())}; "
+            f"worker {name!r} is no preset and no file; presets: {presets}; "
             f"--calibrate measures a live worker into a file"
         )
     if kv_format is not None:
         raise PlanError(f"kv_format {kv_format!r}: worker {name} was measured in one of its own")
-    return read_setup(path)
+    try:
+        return read_setup(path)
+    except ValueError as error:
+        raise PlanError(f"worker {error}; presets: {presets}") from error
 
 
 def _endless(trace: Trace, block_size: int) -> int:

@@ -31,6 +31,11 @@ def read_setup(path: Path) -> WorkerSetup:
     """
     try:
         found = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: not JSON, as `simulate --calibrate` writes it: {error}"
+        ) from error
+    try:
         worker = _member(found, "worker")
         step_time = _made(StepTime, _member(worker, "step_time"), "worker.step_time")
         setup = _made(WorkerSetup, {**worker, "step_time": step_time}, "worker")

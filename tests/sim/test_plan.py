@@ -22,7 +22,6 @@ from sim.plan import (
 from sim.policy.catalogue import CATALOGUE
 from sim.request import Request, Trace
 from sim.sweep import SweepError
-from sim.trace.row import TraceError
 from sim.values import PlanError
 from tests.sim.runs import synthetic_run
 from tests.sim.small import asked, content, setup, trace
@@ -92,8 +91,12 @@ def test_a_worker_is_a_preset_in_a_format_or_a_file(tmp_path: Path) -> None:
     (group,) = planned(worker=str(measured))
     assert group.setting.setup == setup(77)
     assert "was measured in one of its own" in wrong(worker=str(measured), kv_format="int8")
-    measured.write_text("{}")
-    assert str(measured) in wrong(worker=str(measured))
+    for text in ("{}", "no JSON"):
+        measured.write_text(text)
+        said = wrong(worker=str(measured))
+        assert said.startswith(f"worker {measured}: ")
+        assert f"presets: {H100}, " in said
+    assert "is no preset and no file" in wrong(worker=str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -221,8 +224,13 @@ def test_a_trace_is_a_file_or_generated(tmp_path: Path) -> None:
     assert [(each.name, len(each.requests)) for each in found] == [("trace.jsonl", 3), (chats, 5)]
     (first,) = read_traces([str(path)], "mooncake", 2)
     assert len(first.requests) == 2
+    assert read_traces([str(path), chats], "mooncake", None) == found
+    with pytest.raises(PlanError, match="format 'mooncake': no trace is a file"):
+        read_traces([chats], "mooncake", None)
+    with pytest.raises(PlanError, match=r"'chta:seed=1' is no file and no generator; .*: shared, "):
+        read_traces(["chta:seed=1"], None, None)
     for text in (str(tmp_path / "none.jsonl"), "unique:colour=red"):
-        with pytest.raises((TraceError, OSError), match=r"none\.jsonl|colour"):
+        with pytest.raises(ValueError, match=r"none\.jsonl|colour"):
             read_traces([text], None, None)
 
 

@@ -67,5 +67,5 @@ def test_what_is_no_setup_is_refused(tmp_path: Path, found: object, message: str
 def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "setup.json"
     path.write_text("{")
-    with pytest.raises(ValueError, match=r"setup\.json: Expecting property name"):
+    with pytest.raises(ValueError, match=r"setup\.json: not JSON, .*: Expecting property name"):
         read_setup(path)
