@@ -55,12 +55,13 @@ def page(title: str, command: str, facts: Mapping[str, str], sections: Sequence[
 
 
 def table(sheet: Sheet) -> str:
-    """A sheet, which sorts itself where a header is pressed."""
+    """A sheet, which sorts itself where a header is pressed, and its notes."""
     headers = "".join(map(_header, sheet.headers))
     rows = "".join(f"<tr>{''.join(map(_cell, row, sheet.headers))}</tr>" for row in sheet.rows)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in sheet.notes)
     return (
         f'<div class="scroll"><table><caption>{escape(sheet.title)}</caption>'
-        f"<thead><tr>{headers}</tr></thead><tbody>{rows}</tbody></table></div>"
+        f"<thead><tr>{headers}</tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
     )
 
 

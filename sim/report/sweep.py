@@ -8,7 +8,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sim.report.columns import GOOD_SHARE, GOODPUT, HIT_RATE, ITL_P90, TTFT_P90
-from sim.report.table import Cell, Header, Sheet, cells, common_settings, header, slo_label
+from sim.report.table import (
+    Cell,
+    Header,
+    Sheet,
+    cells,
+    common_settings,
+    header,
+    refusals,
+    slo_label,
+)
 from sim.summary import Slo, Summary
 
 _SIZE = "workers"
@@ -83,7 +92,7 @@ def sweep_sheet(summaries: Sequence[Summary], slo: Slo, price: float | None = No
         Header("SLO\nmet", f"by {100 * slo.share:g} % of all requests", numbers=False),
     ]
     title = f"{summaries[0].trace}: {100 * slo.share:g} % with {slo_label(slo)}"
-    return Sheet(title, headers, list(zip(*columns, strict=True)))
+    return Sheet(title, headers, list(zip(*columns, strict=True)), refusals(summaries))
 
 
 def _varied(summaries: Sequence[Summary]) -> list[str]:

@@ -5,6 +5,7 @@ one table, since they do not compare.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -33,11 +34,14 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table: its `title`, its `headers`, and `rows` with a cell for each of them."""
+    """A table: its `title`, its `headers`, `rows` with a cell for each of them, and `notes`, the
+    sentences below it.
+    """
 
     title: str
     headers: Sequence[Header]
     rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,24 @@ def sheets(summaries: Sequence[Summary], slo: Slo) -> list[Sheet]:
         made += [
             _compared(f"{group.title}: latency", LATENCY, members),
             replace(cache, rows=[*cache.rows, _ideal(members)]),
-            _compared(f"{group.title}: service ({slo_label(slo)})", SERVICE, members),
+            replace(
+                _compared(f"{group.title}: service ({slo_label(slo)})", SERVICE, members),
+                notes=refusals(members),
+            ),
         ]
     return made
+
+
+def refusals(summaries: Sequence[Summary]) -> list[str]:
+    """Why requests were refused: a note for each reason, with how many were by each policy."""
+    reasons: dict[str, Counter[str]] = {}
+    for summary in summaries:
+        for why, count in summary.refusals.items():
+            reasons.setdefault(why, Counter())[summary.policy] += count
+    return [
+        f"refused, {why}: {', '.join(f'{policy} {count:,}' for policy, count in counts.items())}"
+        for why, counts in reasons.items()
+    ]
 
 
 def groups(summaries: Sequence[Summary]) -> list[Group]:

@@ -124,12 +124,16 @@ def test_both_modes_have_colours_of_their_own(document: str) -> None:
 
 
 def test_a_page_has_what_the_terminal_has() -> None:
-    runs = [synthetic_run(name, seed=seed) for seed, name in enumerate(["cost", "random"])]
+    runs = [
+        synthetic_run(name, seed=seed, refused=0.1) for seed, name in enumerate(["cost", "random"])
+    ]
     page = Page(comparison_report(runs, SLO, "radixgate simulate --trace x"))
     for sheet in sheets([summarize(run, SLO) for run in runs], SLO):
         assert sheet.title in page.text
         for row in sheet.rows:
             assert "".join(cell.text for cell in row) in page.text
+        assert all(note in page.text for note in sheet.notes)
+    assert "refused, full: cost " in page.text
     assert "radixgate simulate --trace x" in page.text
 
 

@@ -2,6 +2,7 @@
 
 import io
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from rich.console import Console
 from cli import output
 from cli.sheets import print_sheet
 from sim.report.columns import CACHE, LATENCY, SERVICE, Column
+from sim.report.sweep import sweep_sheet
 from sim.report.table import Sheet, cells, groups, sheets
 from sim.summary import Slo, Summary, summarize
 from tests.sim.runs import synthetic_run
@@ -58,6 +60,22 @@ def test_a_sheet_has_a_row_for_each_policy_and_one_for_the_ideal() -> None:
     assert cache.rows[2][1].text == f"{100 * two[0].ideal_hit_rate:.1f}"
 
 
+def test_why_requests_were_refused_is_noted() -> None:
+    several = [
+        replace(summary("cost"), refusals={"too long [8 tokens]": 1200, "full": 1}),
+        summary("random"),
+        replace(summary("session"), refusals={"full": 2}),
+    ]
+    latency, cache, service = sheets(several, SLO)
+    assert not latency.notes
+    assert not cache.notes
+    assert service.notes == [
+        "refused, too long [8 tokens]: cost 1,200", "refused, full: cost 1, session 2"
+    ]  # fmt: skip
+    more = [*several, replace(several[0], settings={"workers": "9"})]
+    assert sweep_sheet(more, SLO).notes[0] == "refused, too long [8 tokens]: cost 2,400"
+
+
 def test_other_traces_and_settings_are_in_other_tables() -> None:
     shared = {"hardware": "h100"}
     made = [
@@ -78,7 +96,8 @@ def test_other_traces_and_settings_are_in_other_tables() -> None:
 def test_the_terminal_shows_every_cell(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr(output, "answers", Console(file=file, width=width, emoji=False))
-    both = sheets([summary("[red]"), summary("round_robin", seed=1)], SLO)
+    both = sheets([summary("[red]", refused=0.5), summary("round_robin", seed=1)], SLO)
+    assert both[-1].notes
     for sheet in both:
         print_sheet(sheet)
     printed = "".join(file.getvalue().replace("─", "").split())
@@ -90,4 +109,4 @@ def test_the_terminal_shows_every_cell(width: int, monkeypatch: pytest.MonkeyPat
 def _shown(sheet: Sheet) -> str:
     headers = "".join(header.text for header in sheet.headers)
     texts = [f"*{cell.text}" if cell.best else cell.text for row in sheet.rows for cell in row]
-    return f"{sheet.title}{headers}{''.join(texts)}"
+    return f"{sheet.title}{headers}{''.join(texts)}{''.join(sheet.notes)}"
