@@ -26,6 +26,9 @@ MOST_WORKERS: Final = 10_000
 MOST_BLOCKS: Final = 2**27
 """Of KV on all workers together, which are in memory, some 10 to 100 bytes each."""
 
+MOST_DAYS: Final = 366
+"""That a trace may take: workers report their load also while nothing comes."""
+
 ALL: Final = "all"
 
 RATE: Final = "requests_per_second"
@@ -79,6 +82,7 @@ class Group:
         setting: of workers and clients.
         load: that is wanted; None follows the times of the trace.
         busiest: rate of the trace, in requests a second, if a load is wanted.
+        seconds: from the first request of the trace to the last, if its times count.
         speed: by which these are divided.
         labels: what distinguishes it, for people.
     """
@@ -87,6 +91,7 @@ class Group:
     setting: Setting
     load: float | None
     busiest: float | None
+    seconds: float
     speed: float
     labels: dict[str, str]
 
@@ -98,6 +103,9 @@ class Group:
     def cases(self, policies: Iterable[str], saturated: float | None) -> list[Case]:
         """Args: the `policies`; the rate at which the workers are `saturated`, in requests a
         second, if a load is wanted.
+
+        Raises:
+            PlanError: the trace takes too long.
         """
         speed, labels = self.speed, self.labels
         if self.load is not None:
@@ -106,6 +114,12 @@ class Group:
             rate = self.load * saturated
             speed = rate / self.busiest
             labels = {**labels, RATE: f"{rate:.3g}"}
+        days = self.seconds / speed / 86_400
+        if days > MOST_DAYS:
+            raise PlanError(
+                f"at speed {speed:.3g} the requests come within {days:,.0f} days, and {MOST_DAYS} "
+                f"are the most; play the trace faster"
+            )
         return [Case(self.trace, each, self.setting, speed, labels) for each in policies]
 
 
@@ -181,6 +195,7 @@ def cases(groups: Sequence[Group], policies: Sequence[str], saturated: Sequence[
     Args: `groups` and `policies`; `saturated`, the runs of the `saturating_cases`.
 
     Raises:
+        PlanError: a trace takes too long.
         ValueError: too little was served in one of these.
     """
     rates = dict(zip(_measured(groups), map(saturated_rate, saturated), strict=True))
@@ -227,6 +242,7 @@ def _group(ask: Ask, place: int, trace: Trace, values: dict[str, str]) -> Group:
         ),
         load=load,
         busiest=None if load is None else busiest_rate(trace),
+        seconds=0.0 if ask.closed_loop is not None else trace.requests[-1].at,
         speed=positive("speed", values.get("speed") or "1"),
         labels={name: value for name, value in values.items() if value},
     )

@@ -167,6 +167,16 @@ def test_a_load_is_a_share_of_what_the_workers_can_serve() -> None:
         planned("load=0.5", traces=(at_once,))
 
 
+def test_a_trace_does_not_take_years() -> None:
+    with pytest.raises(PlanError, match=r"at speed 9e-08 the requests come within 386 days"):
+        cases(planned(speed="9e-8"), ["random"], [])
+    (slow,) = planned("load=1e-8")
+    with pytest.raises(PlanError, match="366 are the most; play the trace faster"):
+        slow.cases(["random"], 1.0)
+    closed = groups(Ask({}, closed_loop=1), [trace(asked(0, 0.0, [1]), asked(1, 1e9, [2]))])
+    assert len(cases(closed, ["random"], [])) == 1
+
+
 def test_what_workers_serve_at_most_is_found_once_for_each_trace_and_setting() -> None:
     found = planned("workers=1,2", "load=0.5,2", traces=(SMALL, SMALL.first(2)))
     first = saturating_cases(found)
