@@ -28,7 +28,7 @@ Traces = Annotated[
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", help="Of the traces; seen from their rows.", rich_help_panel=_WHAT),
+    typer.Option("--format", help="Of the files; seen from their rows.", rich_help_panel=_WHAT),
 ]
 First = Annotated[
     int | None,
@@ -68,7 +68,10 @@ Worker = Annotated[
 KvFormat = Annotated[
     str | None,
     typer.Option(
-        help="How presets keep KV: none, fp8, int8, k8v4, int4.", rich_help_panel=_WORKERS
+        show_default="none",
+        help="How presets keep KV: none (as the model computes it, in bf16), fp8, int8, k8v4, "
+        "int4.",
+        rich_help_panel=_WORKERS,
     ),
 ]
 KvBlocks = Annotated[
@@ -103,8 +106,8 @@ Stride = Annotated[
     typer.Option(
         min=1,
         metavar="TOKENS",
-        help="From one boundary to the next, in whole KV blocks; by default at least 64, and the "
-        "blocks of the trace.",
+        help="From one boundary to the next, in whole KV blocks. Default: the least multiple of "
+        "the block size that is at least 64 and the trace's own block.",
         rich_help_panel=_WORKERS,
     ),
 ]
@@ -141,12 +144,17 @@ ServiceMs = Annotated[
     typer.Option(
         min=0.001,
         callback=_finite,
-        help="Every request takes so long, and only caches differ.",
+        help="Every request takes so long: only hit rates and balance mean something.",
         rich_help_panel=_TIMES,
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(min=0, help="Of all that is left to chance.", rich_help_panel=_TIMES)
+    int,
+    typer.Option(
+        min=0,
+        help="For policies that draw; a generator has a seed= of its own.",
+        rich_help_panel=_TIMES,
+    ),
 ]
 Jobs = Annotated[
     int | None,

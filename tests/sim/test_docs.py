@@ -9,11 +9,13 @@ import pytest
 from sim.plan import SWEPT, policy_names
 from sim.policy.catalogue import CATALOGUE
 from sim.sweep import combinations
+from sim.trace.chats import ANSWERS, SESSIONS, TIMES
+from sim.trace.formats import open_trace
 from sim.trace.generate.spec import generated, is_generated
 from tests.cli.parsing import options, parsed
 
 DOCS = Path(__file__).parents[2] / "docs"
-COMMAND = re.compile(r"^    (radixgate simulate .*)$", re.MULTILINE)
+COMMAND = re.compile(r"^ {4,8}(radixgate simulate .*)$", re.MULTILINE)
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md")}
 EXAMPLES = [line for text in TEXTS.values() for line in COMMAND.findall(text)]
 
@@ -41,6 +43,19 @@ def test_options_that_are_told_of_exist() -> None:
     told = set(re.findall(r"--[a-z][a-z-]*", TEXTS["simulator.md"]))
     assert told
     assert told <= options("simulate") | options("gateway")
+
+
+def test_the_lines_of_a_chat_log_are_read(tmp_path: Path) -> None:
+    section = TEXTS["simulator.md"].split("### A log of chats")[1].split("###")[0]
+    lines = re.findall(r"^    (\{.*\})$", section, re.MULTILINE)
+    assert len(lines) == 2
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(lines))
+    assert [each.session for each in open_trace(log, "chats").requests] == ["a", "b"]
+    known = set(
+        re.findall(r"`(.*?)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)))
+    )
+    assert known >= {*TIMES, *SESSIONS, *ANSWERS}
 
 
 def test_the_table_of_policies_has_them_all() -> None:
