@@ -27,6 +27,7 @@ class Pressure(NamedTuple):
         slot_wait_ms: until everyone waiting and then the next request has a slot; 0 while one is
             free.
         running: sequences.
+        itl_ms: mean time between two of their tokens.
         prefills: whether it has prompts to compute.
         free_blocks: of KV memory.
         regret_ms_per_block: what evicting a block costs.
@@ -39,6 +40,7 @@ class Pressure(NamedTuple):
     attention_tokens: int
     slot_wait_ms: float
     running: int
+    itl_ms: float
     prefills: bool
     free_blocks: int
     regret_ms_per_block: float
@@ -54,6 +56,7 @@ class Pressure(NamedTuple):
             attention_tokens=load.attention_tokens if weighed else 0,
             slot_wait_ms=_slot_wait_ms(load),
             running=load.running,
+            itl_ms=load.itl_ms,
             # NOTE: each sequence that generates has one token to compute.
             prefills=load.backlog_tokens > load.running,
             free_blocks=load.free_blocks,

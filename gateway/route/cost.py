@@ -1,16 +1,20 @@
 """What a request would cost on a worker, in milliseconds of expected delay.
 
-wait      = work ahead of it / prefill rate, and the time for a slot when all are taken
+wait      = work ahead of it / prefill rate, the time for a slot when all are taken, and, where
+            sequences run, the step under way
 prefill   = its own work / prefill rate
-interfere = what its prefill adds to the sequences that run there
+interfere = what its prefill adds to the sequences that run there, and what these and its answer add
+            to each other's steps
 evict     = blocks that must go · measured regret per block
 
 Work is tokens weighed by their context, see `radixgate.work`. Rates are measured by the worker.
-Until it has measured one, a prior stands in. The lowest wins, but what is computed weighs more than
-it takes, since it keeps the worker from others, the more so the busier the pool is.
+Until it has measured one, a prior stands in. A step takes the time between tokens, the mean of all
+workers: a single one's says too much of what just happened to be computed there. The lowest wins,
+but what is computed weighs more than it takes, since it keeps the worker from others, the more so
+the busier the pool is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -26,6 +30,9 @@ MOST_ODDS: Final = 8
 
 SEQUENCES: Final = 16
 """So many sequences that are delayed count as much as the request itself."""
+
+STEPS: Final = 0.3
+"""By so many steps, all their tokens together, an answer and a sequence beside it are delayed."""
 
 
 class CostTerms(NamedTuple):
@@ -86,10 +93,23 @@ COST: Final = CostConfig()
 """What gateways use."""
 
 
-def prior_rate(pressures: Iterable[Pressure]) -> float:
-    """Prefill work per ms of a worker that has measured none: as its pool's others have."""
-    measured = [pressure.work_per_ms for pressure in pressures if pressure.work_per_ms]
-    return fmean(measured) if measured else PRIOR_WORK_PER_MS
+class Pool(NamedTuple):
+    """What the workers of a pool have in common.
+
+    Args:
+        work_per_ms: of prefill, of a worker that has measured none: as the others have.
+        step_ms: mean time between two tokens of an answer; 0 until measured.
+    """
+
+    work_per_ms: float
+    step_ms: float
+
+    @classmethod
+    def of(cls, pressures: Collection[Pressure]) -> "Pool":
+        """Of the workers with these."""
+        rates = [pressure.work_per_ms for pressure in pressures if pressure.work_per_ms]
+        steps = [pressure.itl_ms for pressure in pressures if pressure.itl_ms]
+        return cls(fmean(rates) if rates else PRIOR_WORK_PER_MS, fmean(steps) if steps else 0.0)
 
 
 def cost(
@@ -98,8 +118,9 @@ def cost(
     pressure: Pressure,
     *,
     reserved_work: float,
+    reserved_requests: int,
     block_size: int,
-    prior_rate: float,
+    pool: Pool,
 ) -> CostTerms:
     """The cost of a request on a worker.
 
@@ -109,17 +130,21 @@ def cost(
             any case, since it gives the logits.
         pressure: on the worker, by its last report.
         reserved_work: on its way to the worker, and not yet part of its backlog.
+        reserved_requests: the same, less those that have ended since its report.
         block_size: tokens in one of the worker's blocks.
-        prior_rate: prefill work per ms, if the worker has measured none.
+        pool: that the worker is of.
     """
-    rate = pressure.work_per_ms or prior_rate
+    rate = pressure.work_per_ms or pool.work_per_ms
+    running = max(0, pressure.running + reserved_requests)
     start = min(cached, tokens - 1)
     prefill_ms = prefill_work(start, tokens, pressure.attention_tokens) / rate
     missing_blocks = -(-(tokens - start) // block_size) - pressure.free_blocks
     return CostTerms(
-        (pressure.backlog_work + reserved_work) / rate + pressure.slot_wait_ms,
+        (pressure.backlog_work + reserved_work) / rate
+        + pressure.slot_wait_ms
+        + (pool.step_ms if running else 0.0),
         prefill_ms,
-        prefill_ms * pressure.running / SEQUENCES,
+        running * (prefill_ms / SEQUENCES + STEPS * pool.step_ms),
         missing_blocks * pressure.regret_ms_per_block if missing_blocks > 0 else 0.0,
     )
 

@@ -18,7 +18,7 @@ from radixgate.work import prefill_work
 
 from gateway.fleet.trust import Belief, Trust
 from gateway.fleet.worker import FleetWorker
-from gateway.route.cost import COST, CostConfig, CostTerms, cost, prior_rate, ranked
+from gateway.route.cost import COST, CostConfig, CostTerms, Pool, cost, ranked
 from gateway.route.index import PrefixIndex
 from gateway.route.outcome import Promise, Watch
 from gateway.route.peers import Peers
@@ -172,7 +172,7 @@ class Router:
         self._peers.expire(now)
         held = self._held.match(prompt.boundaries)
         expected = self._reservations.match(prompt.boundaries, held)
-        rate = prior_rate(worker.pressure for worker in candidates)
+        pool = Pool.of([worker.pressure for worker in candidates])
         tokens, stride = prompt.tokens, prompt.stride
         reserved = [self._reservations.unreported(worker.id) for worker in candidates]
         prefills = sum(
@@ -190,8 +190,9 @@ class Router:
                 belief.weight * believed * stride,
                 worker.pressure,
                 reserved_work=there.work,
+                reserved_requests=there.requests,
                 block_size=worker.registration.block_size,
-                prior_rate=rate,
+                pool=pool,
             )
             estimates.append(
                 Estimate(

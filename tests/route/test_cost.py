@@ -9,19 +9,33 @@ from gateway.fleet.pressure import Pressure
 from gateway.route.cost import (
     COST,
     PRIOR_WORK_PER_MS,
+    SEQUENCES,
+    STEPS,
     CostConfig,
     CostTerms,
+    Pool,
     cost,
-    prior_rate,
     ranked,
 )
 
 IDLE = Load(max_running=8, free_blocks=1000, prefill_tokens_per_second=2000, itl_ms=20)
 
 
-def cost_of(tokens: int, cached: float, load: Load, reserved: int = 0) -> CostTerms:
-    pressure = Pressure.of(load)
-    return cost(tokens, cached, pressure, reserved_work=reserved, block_size=16, prior_rate=0.5)
+POOL = Pool(work_per_ms=0.5, step_ms=10)
+
+
+def cost_of(
+    tokens: int, cached: float, load: Load, reserved: int = 0, requests: int = 0
+) -> CostTerms:
+    return cost(
+        tokens,
+        cached,
+        Pressure.of(load),
+        reserved_work=reserved,
+        reserved_requests=requests,
+        block_size=16,
+        pool=POOL,
+    )
 
 
 def with_load(**fields: float) -> Load:
@@ -45,12 +59,24 @@ def test_a_fully_cached_prompt_computes_its_last_token() -> None:
 
 def test_a_full_house_is_waited_for() -> None:
     # 8 run, 128 tokens of 20 ms each to go: one leaves every 320 ms, and two go in before us.
-    assert cost_of(100, 0, with_load(running=8, waiting=2)).wait_ms == 960
-    assert cost_of(100, 0, with_load(running=7)).wait_ms == 0
+    # Then there is the step under way.
+    assert cost_of(100, 0, with_load(running=8, waiting=2)).wait_ms == 960 + POOL.step_ms
+    assert cost_of(100, 0, with_load(running=7)).wait_ms == POOL.step_ms
+    assert cost_of(100, 0, with_load(running=0)).wait_ms == 0
 
 
-def test_prefill_interferes_with_what_runs() -> None:
-    assert cost_of(400, 0, with_load(running=4)).interfere_ms == 50
+def test_what_runs_is_delayed_by_the_prefill_and_delays_the_answer() -> None:
+    assert cost_of(400, 0, with_load(running=4)).interfere_ms == pytest.approx(
+        4 * (200 / SEQUENCES + STEPS * POOL.step_ms)
+    )
+
+
+def test_what_is_on_its_way_runs_and_what_has_ended_does_not() -> None:
+    for reported, more in ((4, 0), (1, 3), (0, 4), (7, -3)):
+        assert cost_of(400, 0, with_load(running=reported), requests=more) == cost_of(
+            400, 0, with_load(running=4)
+        )
+    assert cost_of(400, 0, with_load(running=2), requests=-5) == cost_of(400, 0, IDLE)
 
 
 def test_context_makes_a_token_dearer_at_a_worker_that_says_so() -> None:
@@ -80,10 +106,10 @@ def test_a_worker_that_measured_nothing_yet_has_the_prior() -> None:
     assert cost_of(100, 0, Load()) == CostTerms(0, 200, 0, 0)
 
 
-def test_the_prior_is_what_the_others_measured() -> None:
-    loads = [IDLE, Load(), Load(prefill_tokens_per_second=1000)]
-    assert prior_rate(map(Pressure.of, loads)) == 1.5
-    assert prior_rate([Pressure.of(Load())]) == prior_rate([]) == PRIOR_WORK_PER_MS
+def test_a_pool_is_the_mean_of_those_that_have_measured() -> None:
+    loads = [IDLE, Load(), Load(prefill_tokens_per_second=1000, itl_ms=40)]
+    assert Pool.of([*map(Pressure.of, loads)]) == Pool(1.5, 30)
+    assert Pool.of([Pressure.of(Load())]) == Pool.of([]) == Pool(PRIOR_WORK_PER_MS, 0)
 
 
 LOADS = st.builds(

@@ -158,7 +158,7 @@ def test_a_sibling_follows_before_the_first_report_and_a_stranger_does_not(route
     assert names(router.estimate(stranger, [A, busier], 1.2)) == ["b", "a"]
 
 
-@pytest.mark.parametrize(("weight", "spread"), [(0.0, 6), (COST.compute_weight, 1)])
+@pytest.mark.parametrize(("weight", "spread"), [(0.0, 7), (COST.compute_weight, 1)])
 def test_a_burst_of_siblings_stays_together_on_an_idle_fleet(weight: float, spread: int) -> None:
     router = Router(Outbox("here"), CostConfig(compute_weight=weight, crowd_weight=0))
     fleet = [make_worker(name) for name in "abcdefgh"]

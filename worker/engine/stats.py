@@ -33,9 +33,10 @@ class Mean:
 class Rates:
     """How fast the engine is, learned from its steps.
 
-    The prefill rate is what prompts cost on top: of a step that also decodes, the time that steps
-    which only decode take is not counted. So small chunks measure it as well as large ones do. It
-    is measured in tokens, which says what comes next, and in work (`radixgate.work`), which says
+    The prefill rate is what prompts cost on top: the time that steps which only decode take is not
+    counted. So small chunks measure it as well as large ones do, and a worker that is alone with a
+    prompt does not look slower than one whose prompts share their steps with answers. It is
+    measured in tokens, which says what comes next, and in work (`radixgate.work`), which says
     how fast the worker is, whatever the lengths of the prompts that it happened to get.
     """
 
@@ -55,7 +56,7 @@ class Rates:
             return
         if decode_tokens:
             self._decode.observe(decode_tokens, seconds)
-        on_top = seconds - (self._decode_step.value if decode_tokens else 0.0)
+        on_top = seconds - self._decode_step.value
         # NOTE: less than nothing is noise, or the mean is one of larger batches than this.
         if prefill_tokens >= MIN_PREFILL_TOKENS and on_top > 0:
             self._prefill.observe(prefill_tokens, on_top)
