@@ -291,10 +291,10 @@ def manager() -> KVManager:
     return KVManager(BLOCKS, BLOCK, STRIDE, KvEvents(nullcontext()))
 
 
-def run(manager: KVManager, ids: list[int], seed: int = 1) -> None:
+def run(manager: KVManager, ids: list[int], seed: int = 1, *, hit: bool = True) -> None:
     """Compute `ids` as one sequence, and leave them cached."""
     tokens = tokens_of(seed, ids)
-    kv = manager.open(tokens, len(ids) + 1)
+    kv = manager.open(tokens, len(ids) + 1, hit=hit)
     assert kv
     manager.commit(kv, tokens, len(ids))
     manager.close(kv)
@@ -337,6 +337,20 @@ def test_what_left_first_is_evicted_first_and_from_its_tail() -> None:
     assert manager.cached_prefix(tokens_of(1, [1] * 6)) == 4
     assert manager.cached_prefix(tokens_of(1, [2] * 4)) == 4
     assert manager.cached_prefix(tokens_of(1, [3] * 2)) == 2
+
+
+def test_who_waits_is_not_misled_by_another_that_takes_the_place_of_its_prefix() -> None:
+    """The tail of what was found goes, and the same leaf goes on with other tokens."""
+    policy = MemoryPolicy(waiting_share=0.0)
+    manager = KVManager(9, BLOCK, STRIDE, KvEvents(nullcontext()), policy)
+    waits = tokens_of(1, [1] * 12)
+    run(manager, [1] * 12, hit=False)
+    assert manager.look_up(waits) == 12
+    run(manager, [2] * 12, hit=False)
+    assert manager.look_up(waits) == 4
+    run(manager, [1] * 4 + [3] * 8, hit=False)
+    assert manager.look_up(waits) == 4
+    assert manager.cached_prefix(waits) == 4
 
 
 def test_evicted_and_recomputed_tokens_are_regret() -> None:

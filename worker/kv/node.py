@@ -39,6 +39,7 @@ class Node:
         left: tick of the last unlock by a sequence, here or below.
         heat: requests that found it cached, each worth less with every request since, as of request
             number `heated`; 0 when none has.
+        trimmed: whether blocks were ever evicted from its end.
         queue: where it waits to be evicted, as the entry number `entry`; None while it must stay.
     """
 
@@ -58,6 +59,7 @@ class Node:
         "queue",
         "seed",
         "start",
+        "trimmed",
     )
 
     def __init__(
@@ -84,6 +86,7 @@ class Node:
         self.left = 0
         self.heat = 0.0
         self.heated = 0
+        self.trimmed = False
         self.queue: LeafQueue | None = None
         self.entry = 0
 

@@ -205,8 +205,10 @@ class RadixTree:
             return Extension(node, held, [])
         stored = tokens.hashes[node.end // self._boundary_blocks : limit // self._boundary_blocks]
         edge = self._bytes(tokens, node.end, limit)
-        if node.parent and node.holds == [1, 0, 0] and not node.children and not node.left:
-            # NOTE: nobody else has had the leaf, so it grows in place: one node a sequence.
+        shared = node.children or node.heat or node.holds != [1, 0, 0]
+        if node.parent and not (shared or node.trimmed):
+            # NOTE: only this sequence has had the leaf, so it grows in place: one node a sequence.
+            # Never where others were evicted, see `_resume`.
             node.edge += edge
             node.blocks += new
             node.hashes += stored
@@ -414,6 +416,7 @@ class RadixTree:
         node.account.evictable -= less
         node.account.blocks -= less
         if keep:
+            node.trimmed = True
             del node.edge[keep * self._block_bytes :]
             del node.blocks[keep:], node.hashes[boundaries:]
             # NOTE: a shorter leaf may be of another class.
