@@ -95,7 +95,8 @@ class Simulation:
         self.recorder.sent(job.number, index, self.now)
         visit = Visit(job, request, index, choice.expected_tokens)
         submit = partial(self.workers[index].submit, visit)
-        self._loop.call_at(self.now + NETWORK_SECONDS, submit)
+        way = NETWORK_SECONDS + self._setting.setup.request_seconds
+        self._loop.call_at(self.now + way, submit)
 
     def refuse(self, job: Job, why: str) -> None:
         """As `Site` says."""

@@ -1,6 +1,7 @@
 """Measures a live worker that has nothing else to do, and fits the formula of its steps.
 
-1. Prompts alone, of rising length: their time to the first token, as the worker itself measured it.
+1. Prompts alone, of rising length: their time to the first token, as the worker itself measured it,
+   and what it takes beyond that until the token is here.
 2. Answers to 1, 2, 4, ... of these prompts at once, which are cached now, so that all of them go on
    at the same time: the time from token to token, as it arrives here.
 
@@ -121,7 +122,8 @@ async def _calibrate(address: str, limits: Limits, tell: Callable[[str], None]) 
     async with grpc.aio.insecure_channel(address, options=options) as channel:
         stub = WorkerStub(channel)
         card = await stub.Describe(DescribeRequest(), timeout=_CALL_SECONDS)
-        measured = await _measure(_Subject(stub, card), limits, tell)
+        subject = _Subject(stub, card)
+        measured = await _measure(subject, limits, tell)
     fitted = fit(measured)
     setup = WorkerSetup(
         name=f"{card.model}, KV {card.kv_format}",
@@ -132,6 +134,7 @@ async def _calibrate(address: str, limits: Limits, tell: Callable[[str], None]) 
         chunk_seconds=limits.chunk_seconds,
         block_size=card.block_size,
         eviction=limits.eviction,
+        request_seconds=max(0.0, median(subject.beyond)),
     )
     return Calibration(setup, fitted, tuple(measured))
 
@@ -207,10 +210,15 @@ class _Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class _Subject:
-    """A worker that is measured, in a namespace of its own, so that nothing is cached before."""
+    """A worker that is measured, in a namespace of its own, so that nothing is cached before.
+
+    Attributes: `beyond`, of each prompt that was computed the seconds that its first token took
+    beyond waiting and steps.
+    """
 
     stub: "WorkerAsyncStub"
     card: ModelCard
+    beyond: list[float] = field(default_factory=list)
     scope: Scope = field(default_factory=lambda: Scope(salt=secrets.token_hex(8)))
     rng: Random = field(default_factory=lambda: Random(0))
 
@@ -230,7 +238,9 @@ class _Subject:
     async def compute(self, length: int) -> tuple[bytes, float]:
         """A prompt that is cached from now on, and the seconds that its steps took."""
         prompt = pack_tokens([self.rng.randrange(self.card.vocab_size) for _ in range(length)])
-        _, finished = await self._generate(prompt, 1)
+        began = time.monotonic()
+        arrivals, finished = await self._generate(prompt, 1)
+        self.beyond.append(arrivals[0].at - began - finished.ttft_seconds)
         return prompt, finished.ttft_seconds - finished.queue_seconds
 
     async def step_seconds(self, prompts: Sequence[bytes], output_tokens: int) -> list[float]:

@@ -17,6 +17,7 @@ class WorkerSetup:
     block_size: tokens in a block.
     eviction: policy, by its name in `worker.kv.policy.POLICIES`.
     gpus: that it takes.
+    request_seconds: of a request beside waiting and its steps, from its sender to the first token.
     """
 
     name: str
@@ -28,6 +29,7 @@ class WorkerSetup:
     block_size: int = 16
     eviction: str = "lru"
     gpus: int = 1
+    request_seconds: float = 0.0
 
     @property
     def attention_tokens(self) -> int:

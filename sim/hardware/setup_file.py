@@ -1,6 +1,7 @@
 """A worker's setup as a JSON file, so that one that was measured can be simulated later."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
@@ -79,6 +80,9 @@ def _check(setup: WorkerSetup) -> None:
         )
     if setup.chunk_seconds <= 0:
         raise ValueError(f"worker.chunk_seconds must be above 0, and is {setup.chunk_seconds}")
+    if not 0 <= setup.request_seconds < math.inf:
+        seconds = setup.request_seconds
+        raise ValueError(f"worker.request_seconds must be 0 or more, and is {seconds}")
     if setup.eviction not in POLICIES:
         raise ValueError(
             f"worker.eviction {setup.eviction!r} is unknown; there are: {', '.join(POLICIES)}"

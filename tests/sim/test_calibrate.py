@@ -28,6 +28,7 @@ def test_a_worker_is_measured(fleet: Fleet, tiny_llama: Path, tmp_path: Path) ->
     # 2 layers, keys and values of 2 heads of 16 float32 each.
     assert setup.num_blocks == 16 * 2**20 // (16 * 2 * 2 * 2 * 16 * 4)
     assert (setup.max_running, setup.eviction, setup.block_size) == (8, "cost", 16)
+    assert 0 < setup.request_seconds < 1
     lengths = {each.work.prompt_tokens for each in found.measured}
     assert {32, 64, 128, 256, 512, 1024} < lengths
     assert max(lengths) < MAX_CONTEXT

@@ -53,6 +53,7 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(num_blocks=0), "worker.num_blocks must be 1 or more, and is 0"),
         (changed(max_running=9000), "max_running is 9000, more than token_budget, 8192"),
         (changed(chunk_seconds=0), "worker.chunk_seconds must be above 0, and is 0"),
+        (changed(request_seconds=-1), "worker.request_seconds must be 0 or more, and is -1"),
         (changed(eviction="mru"), "worker.eviction 'mru' is unknown; there are: "),
     ],
 )
