@@ -56,7 +56,7 @@ async def test_it_gets_misses_at_once_and_the_hot_prefix_when_waiting_costs_more
     async with serving(valkey) as client, working(client, warm, cold):
         assert await served_by(client, REQUEST) == "warm"
         assert await served_by(client, stranger(100)) == "cold"
-        for backlog, chosen in ((0, "warm"), (700, "warm"), (2000, "cold"), (0, "warm")):
+        for backlog, chosen in ((0, "warm"), (700, "warm"), (4000, "cold"), (0, "warm")):
             await knows_backlog(client, warm, backlog)
             assert await served_by(client, REQUEST) == chosen
 
