@@ -14,7 +14,7 @@ but what is computed weighs more than it takes, since it keeps the worker from o
 the busier the pool is.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -93,11 +93,17 @@ COST: Final = CostConfig()
 """What gateways use."""
 
 
+def prior_rate(pressures: Iterable[Pressure]) -> float:
+    """Prefill work per ms of a worker that has measured none: as its pool's others have."""
+    measured = [pressure.work_per_ms for pressure in pressures if pressure.work_per_ms]
+    return fmean(measured) if measured else PRIOR_WORK_PER_MS
+
+
 class Pool(NamedTuple):
     """What the workers of a pool have in common.
 
     Args:
-        work_per_ms: of prefill, of a worker that has measured none: as the others have.
+        work_per_ms: the `prior_rate`.
         step_ms: mean time between two tokens of an answer; 0 until measured.
     """
 
@@ -107,9 +113,8 @@ class Pool(NamedTuple):
     @classmethod
     def of(cls, pressures: Collection[Pressure]) -> "Pool":
         """Of the workers with these."""
-        rates = [pressure.work_per_ms for pressure in pressures if pressure.work_per_ms]
         steps = [pressure.itl_ms for pressure in pressures if pressure.itl_ms]
-        return cls(fmean(rates) if rates else PRIOR_WORK_PER_MS, fmean(steps) if steps else 0.0)
+        return cls(prior_rate(pressures), fmean(steps) if steps else 0.0)
 
 
 def cost(

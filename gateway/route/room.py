@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gateway.fleet.pressure import Pressure
-from gateway.route.cost import Pool
+from gateway.route.cost import prior_rate
 from gateway.route.reservations import Unreported
 
 BACKLOG_MS: Final = 2000.0
@@ -56,7 +56,7 @@ def pool_room(workers: Sequence[Occupied], backlog_ms: float = BACKLOG_MS) -> Ro
     """
     if not workers:
         return None
-    prior = Pool.of([pressure for pressure, _ in workers]).work_per_ms
+    prior = prior_rate(pressure for pressure, _ in workers)
     requests, work = 0, 0.0
     for worker in workers:
         room = worker_room(worker, prior, backlog_ms)
