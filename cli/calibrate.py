@@ -11,12 +11,13 @@ def measure(
     address: str,
     out: Path | None,
     *,
+    gateway: str | None,
     max_running: int | None,
     token_budget: int | None,
     chunk_ms: float | None,
     eviction: str | None,
 ) -> None:
-    """Measure the worker at `address` into the file `out`.
+    """Measure the worker at `address`, and the way through its `gateway`, into the file `out`.
 
     The others are what the worker was started with, as far as that is not the default.
     """
@@ -33,7 +34,9 @@ def measure(
         eviction=eviction or known.eviction,
     )
     try:
-        found = calibrate(address, limits, lambda line: notes.print(line, markup=False))
+        found = calibrate(
+            address, limits, lambda line: notes.print(line, markup=False), gateway=gateway
+        )
         write_setup(out, found.setup, found.notes())
     except (CalibrationError, OSError) as error:
         raise CommandError(str(error)) from error

@@ -54,6 +54,7 @@ def simulate(
     html: asked.Html = None,
     as_json: options.Json = False,
     calibrate: asked.Calibrate = None,
+    gateway: asked.Gateway = None,
     out: asked.Out = None,
 ) -> None:
     """Replay traces with several routing policies, on workers in virtual time.
@@ -71,12 +72,15 @@ def simulate(
         measure(
             calibrate,
             out,
+            gateway=gateway,
             max_running=max_running,
             token_budget=token_budget,
             chunk_ms=chunk_ms,
             eviction=eviction,
         )
         return
+    if gateway is not None:
+        raise CommandError("--gateway is of a worker to --calibrate: leave it out", ExitCode.USAGE)
     if not trace:
         raise CommandError("nothing to simulate: give a --trace", ExitCode.USAGE)
     if out is not None:

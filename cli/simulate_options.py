@@ -212,6 +212,14 @@ Calibrate = Annotated[
         rich_help_panel=_MEASURE,
     ),
 ]
+Gateway = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="The gateway of this worker: what a request takes on its way there counts, too.",
+        rich_help_panel=_MEASURE,
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(

@@ -1,7 +1,7 @@
 """Measures a live worker that has nothing else to do, and fits the formula of its steps.
 
 1. Prompts alone, of rising length: their time to the first token, as the worker itself measured it,
-   and what it takes beyond that until the token is here.
+   and what it takes beyond that until the token is here; by way of its gateway if there is one.
 2. Answers to 1, 2, 4, ... of these prompts at once, which are cached now, so that all of them go on
    at the same time: the time from token to token, as it arrives here.
 
@@ -12,7 +12,8 @@ and generations is not measured: the formula adds them up.
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import grpc
 from radixgate.limits import MAX_MESSAGE_BYTES
 from radixgate.prefix import pack_tokens
+from radixgate.v1.gateway_pb2_grpc import GatewayStub
 from radixgate.v1.generate_pb2 import Finished, GenerateRequest, Sampling, Scope, Stopping
 from radixgate.v1.worker_pb2 import DescribeRequest, ModelCard
 from radixgate.v1.worker_pb2_grpc import WorkerStub
@@ -30,6 +32,7 @@ from sim.hardware.setup import WorkerSetup
 from sim.hardware.step_time import StepWork
 
 if TYPE_CHECKING:
+    from radixgate.v1.gateway_pb2_grpc import GatewayAsyncStub
     from radixgate.v1.worker_pb2_grpc import WorkerAsyncStub
 
 _SHORTEST_PROMPT: Final = 32
@@ -37,6 +40,9 @@ _LENGTHS: Final = 2  # from one length to the next
 _CROWDS: Final = 4  # from one number of answers at once to the next
 _REPEATS: Final = 3
 _MOST_AT_ONCE: Final = 32
+
+# Of a prompt that is measured: as in any answer, a step follows while its first token is under way.
+_MEASURED_OUTPUT: Final = 2
 
 # Tokens of an answer: as many as take that long, within bounds.
 _ANSWER_SECONDS: Final = 0.25
@@ -98,32 +104,41 @@ class Calibration:
 
 
 def calibrate(
-    address: str, limits: Limits = WORKER_LIMITS, tell: Callable[[str], None] = lambda _: None
+    address: str,
+    limits: Limits = WORKER_LIMITS,
+    tell: Callable[[str], None] = lambda _: None,
+    *,
+    gateway: str | None = None,
 ) -> Calibration:
     """Measure the worker at `address`, `host:port`; takes a minute or two.
 
-    Args: what it does not tell, `limits`; `tell` is called with each step of the work.
+    Args: what it does not tell, `limits`; `tell` is called with each step of the work; `gateway`,
+    `host:port`, through which requests come, so that what they take there counts too.
 
     Raises:
-        CalibrationError: it does not answer, or cannot be measured.
+        CalibrationError: one of them does not answer, or the worker cannot be measured.
     """
     try:
-        return asyncio.run(_calibrate(address, limits, tell))
-    except grpc.aio.AioRpcError as error:
-        raise CalibrationError(
-            f"the worker at {address} failed: {error.code().name}: {error.details()}"
-        ) from None
+        return asyncio.run(_calibrate(address, limits, tell, gateway))
     except ValueError as error:
         raise CalibrationError(f"the worker at {address} cannot be fitted: {error}") from None
 
 
-async def _calibrate(address: str, limits: Limits, tell: Callable[[str], None]) -> Calibration:
-    options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
-    async with grpc.aio.insecure_channel(address, options=options) as channel:
+async def _calibrate(
+    address: str, limits: Limits, tell: Callable[[str], None], gateway: str | None
+) -> Calibration:
+    async with _connected("worker", address) as channel:
         stub = WorkerStub(channel)
         card = await stub.Describe(DescribeRequest(), timeout=_CALL_SECONDS)
         subject = _Subject(stub, card)
         measured = await _measure(subject, limits, tell)
+    beyond: Sequence[float] = subject.beyond
+    if gateway is not None:
+        lengths = [each.work.prompt_tokens for each in measured if each.work.prompt_tokens]
+        async with _connected("gateway", gateway) as channel:
+            beyond = await _beyond(_Subject(GatewayStub(channel), card), lengths)
+    request_seconds = max(0.0, median(beyond))
+    tell(f"a request, beside its steps: {request_seconds * 1000:.1f} ms")
     fitted = fit(measured)
     setup = WorkerSetup(
         name=f"{card.model}, KV {card.kv_format}",
@@ -134,9 +149,30 @@ async def _calibrate(address: str, limits: Limits, tell: Callable[[str], None]) 
         chunk_seconds=limits.chunk_seconds,
         block_size=card.block_size,
         eviction=limits.eviction,
-        request_seconds=max(0.0, median(subject.beyond)),
+        request_seconds=request_seconds,
     )
     return Calibration(setup, fitted, tuple(measured))
+
+
+@asynccontextmanager
+async def _connected(what: str, address: str) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to it, whose errors name it."""
+    options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
+    try:
+        async with grpc.aio.insecure_channel(address, options=options) as channel:
+            yield channel
+    except grpc.aio.AioRpcError as error:
+        raise CalibrationError(
+            f"the {what} at {address} failed: {error.code().name}: {error.details()}"
+        ) from None
+
+
+async def _beyond(subject: "_Subject", lengths: Iterable[int]) -> Sequence[float]:
+    """Seconds beyond waiting and steps, of prompts of these `lengths`."""
+    for length in lengths:
+        for _ in range(_REPEATS):
+            await subject.compute(length)
+    return subject.beyond
 
 
 async def _measure(
@@ -210,13 +246,13 @@ class _Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class _Subject:
-    """A worker that is measured, in a namespace of its own, so that nothing is cached before.
+    """What is measured, in a namespace of its own, so that nothing is cached before.
 
-    Attributes: `beyond`, of each prompt that was computed the seconds that its first token took
-    beyond waiting and steps.
+    Attributes: `stub`, of a worker, or of its gateway; the worker's `card`; `beyond`, of each prompt
+    that was computed the seconds that its first token took beyond waiting and steps.
     """
 
-    stub: "WorkerAsyncStub"
+    stub: "WorkerAsyncStub | GatewayAsyncStub"
     card: ModelCard
     beyond: list[float] = field(default_factory=list)
     scope: Scope = field(default_factory=lambda: Scope(salt=secrets.token_hex(8)))
@@ -239,7 +275,7 @@ class _Subject:
         """A prompt that is cached from now on, and the seconds that its steps took."""
         prompt = pack_tokens([self.rng.randrange(self.card.vocab_size) for _ in range(length)])
         began = time.monotonic()
-        arrivals, finished = await self._generate(prompt, 1)
+        arrivals, finished = await self._generate(prompt, _MEASURED_OUTPUT)
         self.beyond.append(arrivals[0].at - began - finished.ttft_seconds)
         return prompt, finished.ttft_seconds - finished.queue_seconds
 
@@ -261,6 +297,7 @@ class _Subject:
     async def _generate(self, prompt: bytes, output_tokens: int) -> tuple[list[_Arrival], Finished]:
         request = GenerateRequest(
             request_id="calibrate",
+            model=self.card.model,
             packed=prompt,
             scope=self.scope,
             sampling=Sampling(temperature=0, seed=0),

@@ -17,7 +17,8 @@ class WorkerSetup:
     block_size: tokens in a block.
     eviction: policy, by its name in `worker.kv.policy.POLICIES`.
     gpus: that it takes.
-    request_seconds: of a request beside waiting and its steps, from its sender to the first token.
+    request_seconds: of a request beside waiting and its steps, from its sender to the first token,
+        by way of the gateway if that was measured.
     """
 
     name: str

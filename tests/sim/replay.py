@@ -37,7 +37,7 @@ def packed(content: Content, vocab_size: int) -> bytes:
     on, but for one in `vocab_size`.
     """
     blocks = {
-        each: [Random(each).randrange(vocab_size) for _ in range(content.block_tokens)]
+        each: Random(each).choices(range(vocab_size), k=content.block_tokens)
         for each in set(content.ids)
     }
     ids = np.array([blocks[each] for each in content.ids], "<u4").reshape(-1)

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import pytest
+from radixgate.client import Client
 
 from sim.hardware.calibrate import CalibrationError, Limits, calibrate
 from sim.hardware.setup_file import read_setup, write_setup
-from tests.e2e.processes import Fleet, free_port
+from sim.trace.formats import open_trace
+from tests.e2e.processes import Fleet, free_port, wait_until
 from tests.models import MAX_CONTEXT
 
 pytestmark = pytest.mark.slow
@@ -33,7 +35,7 @@ def test_a_worker_is_measured(fleet: Fleet, tiny_llama: Path, tmp_path: Path) ->
     assert {32, 64, 128, 256, 512, 1024} < lengths
     assert max(lengths) < MAX_CONTEXT
     assert {each.work.generations for each in found.measured} == {0, 1, 4}
-    assert len(told) == len(found.measured) == len(found.fit.errors)
+    assert len(told) - 1 == len(found.measured) == len(found.fit.errors)
     assert found.fit.typical_error < 0.5, "the formula is not that of a worker"
 
     path = tmp_path / "setup.json"
@@ -41,8 +43,32 @@ def test_a_worker_is_measured(fleet: Fleet, tiny_llama: Path, tmp_path: Path) ->
     assert read_setup(path) == setup
 
 
+def test_the_way_through_a_gateway_is_measured_there(
+    fleet: Fleet, tiny_llama: Path, tmp_path: Path
+) -> None:
+    redis_port, gateway_port, port = free_port(), free_port(), free_port()
+    log = tmp_path / "requests.jsonl"
+    fleet.redis(redis_port).start()
+    gateway = fleet.gateway(gateway_port, redis_port, "--request-log", str(log)).start()
+    options = ("--port", str(port), "--kv-memory", "1MiB")
+    fleet.worker("a", tiny_llama, [gateway_port], *options).start()
+    with Client(f"127.0.0.1:{gateway_port}") as client:
+        wait_until(client.workers, 10, "the worker is known")
+    found = calibrate(f"127.0.0.1:{port}", gateway=f"127.0.0.1:{gateway_port}")
+    gateway.stop()
+    lengths = {each.work.prompt_tokens for each in found.measured} - {0}
+    assert {request.prompt.tokens for request in open_trace(log).requests} == lengths
+    assert 0 < found.setup.request_seconds < 1
+
+
+def test_which_of_the_two_is_not_there(fleet: Fleet, tiny_llama: Path) -> None:
+    address = alone(fleet, tiny_llama, "--kv-memory", "1MiB")
+    with pytest.raises(CalibrationError, match=r"^the gateway at .* failed: UNAVAILABLE"):
+        calibrate(address, gateway=f"127.0.0.1:{free_port()}")
+
+
 def test_nobody_there() -> None:
-    with pytest.raises(CalibrationError, match="failed: UNAVAILABLE"):
+    with pytest.raises(CalibrationError, match=r"^the worker at .* failed: UNAVAILABLE"):
         calibrate(f"127.0.0.1:{free_port()}")
 
 

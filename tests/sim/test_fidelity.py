@@ -1,15 +1,17 @@
 """The simulator beside what it simulates: three workers, a gateway and a Redis, as processes.
 
 The model is random and small, yet large enough that computing it takes longer than all that the
-simulator leaves out. A worker of the same kind is calibrated alone before. The load is light, since
-three workers and their clients share the cores of one machine, and what they take from each other
-there, workers with a GPU each would not.
+simulator leaves out. A worker of the same kind, alone behind its gateway, is calibrated before. The
+load is light and the answers are short, since three workers and their clients share the cores of
+one machine, and what they take from each other there, workers with a GPU each would not.
 """
 
 import asyncio
 import os
 import time
 from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from statistics import mean
@@ -29,11 +31,11 @@ from tests.e2e.processes import Fleet, free_port, wait_until
 from tests.models import VOCAB_SIZE, make_tiny
 from tests.sim.replay import Answered, replay
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 WORKERS, STRIDE = 3, 64
-REQUESTS, DOCUMENTS = 160, 24
-LOAD = 0.15
+REQUESTS, DOCUMENTS = 400, 24
+LOAD = 0.1
 WORKER_OPTIONS = ("--kv-memory", "144MiB", "--max-running", "16")
 LIMITS = Limits(max_running=16)
 
@@ -64,7 +66,7 @@ def questions(seconds: float) -> Trace:
         ids = array("I", [100 * document + part for part in range(length)])
         ids.extend(next(fresh) for _ in range(own))
         prompt = Content(ids, STRIDE, (length + own) * STRIDE - rng.randrange(STRIDE))
-        requests.append(Request(number, at, prompt, output_tokens=rng.randrange(8, 25)))
+        requests.append(Request(number, at, prompt, output_tokens=rng.randrange(4, 13)))
         at += rng.expovariate(1 / seconds) if seconds else 0.0
     return Trace("questions", requests)
 
@@ -81,13 +83,31 @@ def alone_seconds(calibration: Calibration, trace: Trace) -> float:
     return total / len(trace.requests)
 
 
+@contextmanager
+def served(fleet: Fleet, model: Path, workers: Mapping[str, int]) -> Iterator[str]:
+    """A Redis, a gateway and these `workers`, name and port, whose caches are empty.
+
+    The address of the gateway, once it knows all of them; they end afterwards.
+    """
+    redis_port, port = free_port(), free_port()
+    parts = [fleet.redis(redis_port), fleet.gateway(port, redis_port)]
+    for part in parts:
+        part.start()
+    for name, at in workers.items():
+        parts.append(fleet.worker(name, model, [port], "--port", str(at), *WORKER_OPTIONS))
+        parts[-1].start()
+    with Client(f"127.0.0.1:{port}") as client:
+        wait_until(lambda: len(client.workers()) == len(workers), 10, "all workers are known")
+    yield f"127.0.0.1:{port}"
+    for part in reversed(parts):
+        part.stop()
+
+
 def calibrated(fleet: Fleet, model: Path, name: str) -> Calibration:
-    """A worker that reports to nobody, and is gone afterwards."""
-    port = str(free_port())
-    worker = fleet.worker(name, model, [], "--port", port, *WORKER_OPTIONS).start()
-    found = calibrate(f"127.0.0.1:{port}", LIMITS)
-    worker.stop()
-    return found
+    """Of a worker that is alone behind its gateway."""
+    port = free_port()
+    with served(fleet, model, {name: port}) as gateway:
+        return calibrate(f"127.0.0.1:{port}", LIMITS, gateway=gateway)
 
 
 class Others:
@@ -110,22 +130,9 @@ class Others:
 
 
 def live(fleet: Fleet, model: Path, trace: Trace) -> list[Answered]:
-    """The trace at real processes, whose caches are empty at first."""
-    redis_port, port = free_port(), free_port()
-    parts = [fleet.redis(redis_port), fleet.gateway(port, redis_port)]
-    for part in parts:
-        part.start()
-    workers = [fleet.worker(f"w{at}", model, [port], *WORKER_OPTIONS) for at in range(WORKERS)]
-    for worker in workers:
-        worker.launch()
-    for worker in workers:
-        worker.wait_ready()
-    with Client(f"127.0.0.1:{port}") as client:
-        wait_until(lambda: len(client.workers()) == WORKERS, 10, "all workers are known")
-    answers = asyncio.run(replay(trace, f"127.0.0.1:{port}", VOCAB_SIZE))
-    for part in (*workers, *reversed(parts)):
-        part.stop()
-    return answers
+    """The trace at real processes."""
+    with served(fleet, model, {f"w{at}": free_port() for at in range(WORKERS)}) as gateway:
+        return asyncio.run(replay(trace, gateway, VOCAB_SIZE))
 
 
 def simulated(calibration: Calibration, trace: Trace) -> Run:

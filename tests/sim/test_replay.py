@@ -43,3 +43,10 @@ def test_token_ids_are_equal_where_the_content_is(
 def test_ids_of_tokens_are_kept_apart() -> None:
     prompt = Content(array("I", range(100)), 1, 100)
     assert len(set(memoryview(packed(prompt, 1 << 20)).cast("I"))) == 100
+
+
+def test_blocks_differ_even_where_there_are_more_of_them_than_tokens() -> None:
+    count = 10 * VOCAB
+    blocks = packed(content(list(range(count)), count * BLOCK), VOCAB)
+    size = 4 * BLOCK
+    assert len({blocks[at : at + size] for at in range(0, len(blocks), size)}) == count

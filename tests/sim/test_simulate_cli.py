@@ -178,6 +178,7 @@ def test_what_nobody_can_serve_is_refused_and_told(simulate: Run) -> None:
         (f"--trace {FEW} --price inf --sweep workers=2", "inf is not finite"),
         (f"--trace {FEW} --price 2", "give a --sweep"),
         (f"--trace {FEW} --out worker.json", "--out is where --calibrate writes"),
+        (f"--trace {FEW} --gateway 127.0.0.1:1", "--gateway is of a worker to --calibrate"),
         (f"--trace {FEW} --closed-loop 10000000000", "--closed-loop"),
         (f"--trace {FEW} --load 0.5 --closed-loop 3", "a closed loop"),
         (f"--trace {FEW} --load 0.5 --speed 3", "leave out --speed"),
