@@ -64,8 +64,8 @@ class CostConfig:
     wait: float = 1.0
     interfere: float = 1.0
     evict: float = 1.0
-    compute_weight: float = 1.0
-    crowd_weight: float = 3.0
+    compute_weight: float = 3.0
+    crowd_weight: float = 1.0
     tie_ms: float = 1.0
     tie_ratio: float = 0.05
 

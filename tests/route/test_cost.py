@@ -174,8 +174,8 @@ def test_ranking(offers: list[Offer]) -> None:
 
 
 def test_computing_weighs_more_than_waiting_as_long() -> None:
-    assert COST.weighed_ms(CostTerms(100, 20, 0, 0), 0) == 140
-    assert COST.weighed_ms(CostTerms(0, 120, 0, 0), 0) == 240
+    assert COST.weighed_ms(CostTerms(100, 20, 0, 0), 0) == 180
+    assert COST.weighed_ms(CostTerms(0, 120, 0, 0), 0) == 480
 
 
 def test_the_busier_the_pool_the_more_computing_weighs() -> None:

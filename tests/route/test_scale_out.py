@@ -74,7 +74,7 @@ def test_it_gets_half_of_the_misses_when_both_are_idle(router: Router) -> None:
     assert chosen.count("cold") in (20, 21)
 
 
-@given(backlog=st.integers(0, 6 * PREFIX))
+@given(backlog=st.integers(0, 8 * PREFIX))
 def test_it_gets_the_hot_prefix_exactly_when_waiting_costs_more(backlog: int) -> None:
     weighed = COST.prefill_factor(0.5 if backlog else 0)
     waiting = (backlog + weighed * OWN) / RATE
@@ -98,8 +98,8 @@ def test_a_burst_of_siblings_is_not_thrown_at_it(router: Router) -> None:
 def test_once_it_pays_both_take_their_share_and_nobody_waits_longer_for_it(
     router: Router,
 ) -> None:
-    """The warm one is behind by as much as the prefix takes five times, and 200 siblings come."""
-    behind, fleet = 5 * PREFIX, (warm(5 * PREFIX), cold())
+    """The warm one is behind by as much as the prefix takes six times, and 200 siblings come."""
+    behind, fleet = 6 * PREFIX, (warm(6 * PREFIX), cold())
     delays, chosen = [], []
     for _ in range(200):
         prompt = sibling()
