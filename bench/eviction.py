@@ -3,25 +3,25 @@
     .venv/bin/python -m bench.eviction
 
 Each request of a trace is opened, committed and closed, one after the other, in a pool of each size
-and with each policy. A block of the trace is a block of the pool. Reported are the share of tokens
+and with each policy. A block of the trace is a block of the pool. Reported are the share of blocks
 found cached, and the share of recompute time saved, where a token costs 1 + context / 16384. The
 traces are in `../shared/data/traces`, or in the folder given as argument; without them nothing is
 measured, and the JSON says so. Output tokens are not in the traces' ids, so they are not cached.
 """
 
 import argparse
-import gzip
 import json
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from radixgate.namespace import NamespaceSeed
-from radixgate.prefix import TOKEN_BYTES, pack_tokens
+from radixgate.prefix import pack_tokens
 
+from sim.request import Content
+from sim.trace.formats import open_trace
 from worker.kv.events import KvEvents
 from worker.kv.manager import KVManager
 from worker.kv.memory import MemoryPolicy
@@ -30,20 +30,14 @@ from worker.kv.tokens import Tokens
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "traces"
 STRIDE = 64
-SESSION_GAP_SECONDS = 60.0
-"""From the start of one agentic session to that of the next; about 50 overlap then."""
-
-Prompt = tuple[NamespaceSeed, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """Args: its `file`; `block_tokens` for each id; pool `sizes` in blocks; `read`s its prompts."""
+class Case:
+    """Args: its `file`; pool `sizes` in blocks."""
 
     file: str
-    block_tokens: int
     sizes: tuple[int, ...]
-    read: Callable[[Path], list[Prompt]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,37 +52,11 @@ class Result:
     evicted: int
 
 
-def lines(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt") as file:
-        for line in file:
-            yield json.loads(line)
-
-
-def conversations(path: Path) -> list[Prompt]:
-    return [(NamespaceSeed(0), pack_tokens(request["hash_ids"])) for request in lines(path)]
-
-
-def agents(path: Path) -> list[Prompt]:
-    """Sessions start one after the other; their requests come in the order of time."""
-    requests: list[tuple[float, int, bytes]] = []
-    for number, session in enumerate(lines(path)):
-        ids: list[int] = []
-        for row in session["requests"]:
-            request = dict(zip(session["fields"], row, strict=True))
-            ids = ids[: request["keep_prev_prefix"]] + request["new_hash_ids"]
-            at = number * SESSION_GAP_SECONDS + request["t"]
-            requests.append((at, number, pack_tokens(ids)))
-    requests.sort(key=lambda request: request[0])
-    return [(NamespaceSeed(number), packed) for _, number, packed in requests]
-
-
-TRACES = {
-    "mooncake conversations": Trace(
-        "mooncake_conversation.jsonl.gz", 512, (2_000, 6_000, 20_000, 60_000), conversations
+CASES = {
+    "mooncake conversations": Case(
+        "mooncake_conversation.jsonl.gz", (2_000, 6_000, 20_000, 60_000)
     ),
-    "agentic coding": Trace(
-        "agentic_coding.sessions.jsonl.gz", 64, (30_000, 60_000, 100_000, 200_000), agents
-    ),
+    "agentic coding": Case("agentic_coding.sessions.jsonl.gz", (30_000, 60_000, 100_000, 200_000)),
 }
 
 
@@ -98,30 +66,29 @@ def seconds(blocks: int, block_tokens: int) -> float:
     return tokens * (1 + tokens / 2 / CostAware.ATTENTION_TOKENS)
 
 
-def replay(name: str, policy: str, size: int, prompts: list[Prompt]) -> Result:
-    trace = TRACES[name]
+def replay(name: str, policy: str, size: int, prompts: list[Content]) -> Result:
+    block_tokens = prompts[0].block_tokens
     # NOTE: a "token" of this pool is an id of the trace, which stands for many.
-    memory = MemoryPolicy(eviction=lambda _: POLICIES[policy](trace.block_tokens))
+    memory = MemoryPolicy(eviction=lambda _: POLICIES[policy](block_tokens))
     manager = KVManager(size, 1, STRIDE, KvEvents(nullcontext()), memory)
     cached = asked = saved = cost = 0.0
-    for seed, packed in prompts:
-        length = len(packed) // TOKEN_BYTES
+    for prompt in prompts:
+        length = len(prompt.ids)
         asked += length
-        cost += seconds(length, trace.block_tokens)
+        cost += seconds(length, block_tokens)
         if length > manager.max_tokens:
             continue
-        tokens = Tokens(seed, STRIDE)
-        tokens.extend(packed)
+        tokens = Tokens(NamespaceSeed(0), STRIDE)
+        tokens.extend(pack_tokens(prompt.ids))
         kv = manager.open(tokens, length)
         assert kv, "a sequence alone always fits"
         cached += kv.cached
-        saved += seconds(kv.cached, trace.block_tokens)
+        saved += seconds(kv.cached, block_tokens)
         manager.commit(kv, tokens, length)
         manager.close(kv)
     manager.check_integrity()
     evicted = manager.stats().evicted_blocks
-    pool_tokens = size * trace.block_tokens
-    return Result(name, policy, pool_tokens, cached / asked, saved / cost, evicted)
+    return Result(name, policy, size * block_tokens, cached / asked, saved / cost, evicted)
 
 
 def main() -> None:
@@ -130,14 +97,14 @@ def main() -> None:
     folder = parser.parse_args().traces
     results: list[Result] = []
     skipped: list[str] = []
-    for name, trace in TRACES.items():
-        path = folder / trace.file
+    for name, case in CASES.items():
+        path = folder / case.file
         if not path.exists():
             skipped.append(f"{name}: no {path}")
             continue
-        prompts = trace.read(path)
+        prompts = [request.prompt for request in open_trace(path).requests]
         results += [
-            replay(name, policy, size, prompts) for size in trace.sizes for policy in POLICIES
+            replay(name, policy, size, prompts) for size in case.sizes for policy in POLICIES
         ]
     summary = {
         "skipped": skipped,
