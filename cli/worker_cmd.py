@@ -8,6 +8,7 @@ import typer
 from cli import logs, options
 from cli.exits import CommandError
 from cli.extras import needs
+from worker.kv.policy import DEFAULT_EVICTION
 from worker.model.pull import locate
 from worker.model.step import PullError
 from worker.model.weights import WeightFormat
@@ -20,6 +21,8 @@ class Eviction(StrEnum):
     LRU = "lru"
     COST = "cost"
 
+
+_DEFAULT_EVICTION = Eviction(DEFAULT_EVICTION)
 
 ModelRef = Annotated[
     str,
@@ -84,7 +87,7 @@ def worker(
     kv_format: options.KvFormat = "none",
     kv_format_layers: options.KvFormatLayers = "",
     kv_memory: options.KvMemory = 512 * 2**20,
-    eviction: Eviction = Eviction.LRU,
+    eviction: Eviction = _DEFAULT_EVICTION,
     tenant_shares: TenantShares = "",
     pin_share: PinShare = 0.25,
     block_size: BlockSize = 16,

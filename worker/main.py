@@ -26,7 +26,7 @@ from worker.kv.events import KvEvents
 from worker.kv.format import by_name
 from worker.kv.manager import KVManager
 from worker.kv.memory import MemoryPolicy
-from worker.kv.policy import POLICIES
+from worker.kv.policy import DEFAULT_EVICTION, POLICIES
 from worker.kv.shares import parse_shares
 from worker.model.device import choose_device, look
 from worker.model.directory import TOKENIZER
@@ -98,7 +98,7 @@ class WorkerConfig:
     kv_format: str = "none"
     kv_format_layers: str = ""
     kv_memory: int = 512 * 1024 * 1024
-    eviction: str = "lru"
+    eviction: str = DEFAULT_EVICTION
     tenant_shares: str = ""
     pin_share: float = 0.25
     block_size: int = 16

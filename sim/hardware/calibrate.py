@@ -30,6 +30,7 @@ from radixgate.v1.worker_pb2_grpc import WorkerStub
 from sim.hardware.fit import Fit, Measured, fit
 from sim.hardware.setup import WorkerSetup
 from sim.hardware.step_time import StepWork
+from worker.kv.policy import DEFAULT_EVICTION
 
 if TYPE_CHECKING:
     from radixgate.v1.gateway_pb2_grpc import GatewayAsyncStub
@@ -72,7 +73,7 @@ class Limits:
     max_running: int = 32
     token_budget: int = 256
     chunk_seconds: float = 0.2
-    eviction: str = "lru"
+    eviction: str = DEFAULT_EVICTION
 
 
 WORKER_LIMITS: Final = Limits()
@@ -248,8 +249,8 @@ class _Arrival(NamedTuple):
 class _Subject:
     """What is measured, in a namespace of its own, so that nothing is cached before.
 
-    Attributes: `stub`, of a worker, or of its gateway; the worker's `card`; `beyond`, of each prompt
-    that was computed the seconds that its first token took beyond waiting and steps.
+    Attributes: `stub`, of a worker or of its gateway; the `card` of the worker; `beyond`, of each
+    prompt that was computed the seconds that its first token took beyond waiting and steps.
     """
 
     stub: "WorkerAsyncStub | GatewayAsyncStub"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from sim.hardware.step_time import StepTime
+from worker.kv.policy import DEFAULT_EVICTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class WorkerSetup:
     token_budget: int = 8192
     chunk_seconds: float = 0.2
     block_size: int = 16
-    eviction: str = "lru"
+    eviction: str = DEFAULT_EVICTION
     gpus: int = 1
     request_seconds: float = 0.0
 

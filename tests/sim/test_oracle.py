@@ -96,7 +96,7 @@ def test_with_endless_memory_all_that_a_worker_served_is_found_again(
 def test_with_little_memory_the_least_recently_used_blocks_go(
     small: Trace, workers: int, capacity: int
 ) -> None:
-    run = played(small, Setting(setup(capacity), workers, STRIDE), "random")
+    run = played(small, Setting(setup(capacity, eviction="lru"), workers, STRIDE), "random")
     expected, evicted = serve(small, list(run.requests.worker), capacity)
     assert list(run.requests.cached) == expected
     assert run.workers.evicted_blocks.sum() == evicted

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from worker.kv.policy import POLICIES, Policy
+from worker.kv.policy import DEFAULT_EVICTION, POLICIES, Policy
 from worker.kv.shares import Share
 
 
@@ -22,7 +22,7 @@ class MemoryPolicy:
         ValueError: a share is outside [0, 1].
     """
 
-    eviction: Callable[[int], Policy] = POLICIES["lru"]
+    eviction: Callable[[int], Policy] = POLICIES[DEFAULT_EVICTION]
     shares: Mapping[str, Share] = field(default_factory=dict)
     pin_share: float = 0.25
     waiting_share: float = 0.25

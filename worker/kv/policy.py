@@ -82,3 +82,6 @@ POLICIES: Final[dict[str, Callable[[int], Policy]]] = {
     "cost": CostAware,
 }
 """By the names that people use; each takes the block size."""
+
+DEFAULT_EVICTION: Final = "cost"
+"""Which one a worker has that was not told; docs/kv-policy.md says why."""
