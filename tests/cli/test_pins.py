@@ -12,8 +12,9 @@ from tests.e2e.processes import Fleet, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
-# 64 blocks of 16 tokens, of which pins may hold 16; see KV_BYTES of the worker's tests.
-MEMORY = ("--kv-memory", str(64 * 8192))
+# 64 blocks of 16 tokens, of which pins may hold 16; see KV_BYTES of the worker's tests. What was
+# longest unused goes first, however often it was asked for.
+MEMORY = ("--kv-memory", str(64 * 8192), "--eviction", "lru")
 PROMPT = "a system prompt " * 16
 
 

@@ -106,7 +106,8 @@ def test_with_little_memory_the_least_recently_used_blocks_go(
 def test_workers_of_fixed_time_keep_prompts_alike(
     small: Trace, workers: int, capacity: int
 ) -> None:
-    setting = Setting(setup(capacity), workers, STRIDE, closed_loop=1, service_seconds=0.01)
+    lru = setup(capacity, eviction="lru")
+    setting = Setting(lru, workers, STRIDE, closed_loop=1, service_seconds=0.01)
     run = played(small, setting, "random")
     expected, evicted = serve(small, list(run.requests.worker), capacity, generates=False)
     assert list(run.requests.cached) == expected
@@ -114,9 +115,11 @@ def test_workers_of_fixed_time_keep_prompts_alike(
 
 
 @given(ALONE, st.integers(10, 30), st.integers(0, 10))
-def test_more_memory_never_finds_less(small: Trace, capacity: int, more: int) -> None:
+def test_more_memory_never_finds_less_when_the_least_recently_used_goes(
+    small: Trace, capacity: int, more: int
+) -> None:
     less, most = (
-        played(small, Setting(setup(size), 1, STRIDE)).requests.cached
+        played(small, Setting(setup(size, eviction="lru"), 1, STRIDE)).requests.cached
         for size in (capacity, capacity + more)
     )
     assert (less <= most).all()
