@@ -15,9 +15,13 @@ from sim.trace.generate.spec import generated, is_generated
 from tests.cli.parsing import options, parsed
 
 DOCS = Path(__file__).parents[2] / "docs"
-COMMAND = re.compile(r"^ {4,8}(radixgate simulate .*)$", re.MULTILINE)
+COMMAND = re.compile(r"^ {4,8}(radixgate simulate (?:.*\\\n)*.*)$", re.MULTILINE)
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in DOCS.glob("*.md")}
-EXAMPLES = [line for text in TEXTS.values() for line in COMMAND.findall(text)]
+EXAMPLES = [
+    re.sub(r" > \S+$", "", found.replace("\\\n", " "))
+    for text in TEXTS.values()
+    for found in COMMAND.findall(text)
+]
 
 
 def test_there_are_examples() -> None:
