@@ -42,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Args: `hit_rate` by tokens; `saved`, share of recompute time; blocks `evicted`."""
+    """Args: `hit_rate` by blocks; `saved`, share of recompute time; blocks `evicted`."""
 
     trace: str
     policy: str

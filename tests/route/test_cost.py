@@ -182,8 +182,8 @@ def test_the_busier_the_pool_the_more_computing_weighs() -> None:
     factors = [COST.prefill_factor(crowd) for crowd in (0, 0.25, 0.5, 0.75, 1)]
     assert factors == sorted(factors)
     assert factors[0] == 1 + COST.compute_weight
-    assert factors[2] == pytest.approx(1 + COST.compute_weight + 0.8 * COST.crowd_weight)
-    assert factors[-1] == 1 + COST.compute_weight + 8 * COST.crowd_weight
+    assert factors[2] == pytest.approx(1 + COST.compute_weight + 0.8)
+    assert factors[-1] == 1 + COST.compute_weight + 8
 
 
 def test_a_term_counts_as_its_factor_says() -> None:

@@ -61,9 +61,9 @@ def test_a_hot_prefix_spills_when_waiting_costs_more_than_recomputing(
     router: Router,
 ) -> None:
     router.stored("b", PROMPT.boundaries)
-    # Half of the pool is busy; a token is a millisecond.
-    limit = round(COST.tie_limit_ms(640 * COST.prefill_factor(0.5)))
-    busy = [make_worker("b", backlog_tokens=tokens) for tokens in (limit - 10, limit + 10)]
+    # Of the 640 tokens that `a` would compute, each weighs 4.8, as half of the pool is busy; then
+    # there are 5 %.
+    busy = [make_worker("b", backlog_tokens=3215), make_worker("b", backlog_tokens=3240)]
     assert names(router.estimate(PROMPT, [A, busy[0]], 1.0)) == ["b", "a"]
     assert names(router.estimate(PROMPT, [A, busy[1]], 1.0)) == ["a", "b"]
 
