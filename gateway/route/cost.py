@@ -11,7 +11,9 @@ Work is tokens weighed by their context, see `radixgate.work`. Rates are measure
 Until it has measured one, a prior stands in. A step takes the time between tokens, the mean of all
 workers: a single one's says too much of what just happened to be computed there. The lowest wins,
 but what is computed weighs more than it takes, since it keeps the worker from others, the more so
-the busier the pool is.
+the busier the pool is. What they lose is work, not time: equally much at a slow worker and at a
+fast one. So it is counted at the mean rate of all, and a worker whose rate was low when it was last
+measured is not shunned for several times what a request would lose there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -55,7 +57,8 @@ class CostConfig:
 
     Args:
         wait, interfere, evict: factors of these terms; 0 leaves one out.
-        compute_weight: what a prefill is taken to delay others by, as a share of its own time.
+        compute_weight: what a prefill is taken to delay others by, as a share of its own time at
+            the pool's mean rate.
         crowd_weight: the same, beyond that, for each worker that has prompts to compute to one that
             has none.
         tie_ms, tie_ratio: costs within `tie_ms` of the lowest, or this share of it, count as equal.
@@ -69,20 +72,29 @@ class CostConfig:
     tie_ms: float = 1.0
     tie_ratio: float = 0.05
 
-    def weighed_ms(self, terms: CostTerms, crowd: float) -> float:
-        """What candidates are compared by; a share of `crowd` of them has prompts to compute."""
+    def weighed_ms(self, terms: CostTerms, crowd: float, speed: float) -> float:
+        """What candidates are compared by.
+
+        Args:
+            terms: of one of them.
+            crowd: share of them that has prompts to compute.
+            speed: of the worker, see `Pool.speed`.
+        """
         wait_ms, prefill_ms, interfere_ms, evict_ms = terms
         return (
             self.wait * wait_ms
-            + self.prefill_factor(crowd) * prefill_ms
+            + (1 + self.others(crowd) * speed) * prefill_ms
             + self.interfere * interfere_ms
             + self.evict * evict_ms
         )
 
-    def prefill_factor(self, crowd: float) -> float:
-        """What a prefill counts, where a share of `crowd` of the workers has prompts to compute."""
+    def others(self, crowd: float) -> float:
+        """What a prefill delays others by, as a share of its time at the pool's mean rate.
+
+        Args: `crowd`, as above.
+        """
         odds = crowd / (1 - crowd + 1 / MOST_ODDS)
-        return 1 + self.compute_weight + self.crowd_weight * odds
+        return self.compute_weight + self.crowd_weight * odds
 
     def tie_limit_ms(self, lowest_ms: float) -> float:
         """The highest cost that counts as equal to the lowest one."""
@@ -115,6 +127,10 @@ class Pool(NamedTuple):
         """Of the workers with these."""
         steps = [pressure.itl_ms for pressure in pressures if pressure.itl_ms]
         return cls(prior_rate(pressures), fmean(steps) if steps else 0.0)
+
+    def speed(self, pressure: Pressure) -> float:
+        """The prefill rate of a worker, as a share of the mean; 1 until it is measured."""
+        return pressure.work_per_ms / self.work_per_ms if pressure.work_per_ms else 1.0
 
 
 def cost(

@@ -201,7 +201,7 @@ class Router:
                     matched * stride,
                     believed * stride,
                     terms,
-                    self._config.weighed_ms(terms, crowd),
+                    self._config.weighed_ms(terms, crowd, pool.speed(worker.pressure)),
                     worker.pressure.places - there.requests,
                 )
             )

@@ -174,24 +174,40 @@ def test_ranking(offers: list[Offer]) -> None:
 
 
 def test_computing_weighs_more_than_waiting_as_long() -> None:
-    assert COST.weighed_ms(CostTerms(100, 20, 0, 0), 0) == 180
-    assert COST.weighed_ms(CostTerms(0, 120, 0, 0), 0) == 480
+    assert COST.weighed_ms(CostTerms(100, 20, 0, 0), 0, 1) == 180
+    assert COST.weighed_ms(CostTerms(0, 120, 0, 0), 0, 1) == 480
+
+
+def test_what_others_lose_by_a_prefill_is_the_same_at_every_worker() -> None:
+    slow, fast = with_load(prefill_tokens_per_second=250), with_load(prefill_tokens_per_second=1000)
+    own = [cost_of(600, 0, load).prefill_ms for load in (slow, fast)]
+    weighed = [
+        COST.weighed_ms(cost_of(600, 0, load), 0, POOL.speed(Pressure.of(load)))
+        for load in (slow, fast)
+    ]
+    assert own == [2400, 600]
+    assert weighed == [2400 + 3 * 1200, 600 + 3 * 1200]
+
+
+def test_speed_is_a_share_of_the_mean() -> None:
+    assert POOL.speed(Pressure.of(with_load(prefill_tokens_per_second=250))) == 0.5
+    assert POOL.speed(Pressure.of(Load())) == 1
 
 
 def test_the_busier_the_pool_the_more_computing_weighs() -> None:
-    factors = [COST.prefill_factor(crowd) for crowd in (0, 0.25, 0.5, 0.75, 1)]
+    factors = [COST.others(crowd) for crowd in (0, 0.25, 0.5, 0.75, 1)]
     assert factors == sorted(factors)
-    assert factors[0] == 1 + COST.compute_weight
-    assert factors[2] == pytest.approx(1 + COST.compute_weight + 0.8)
-    assert factors[-1] == 1 + COST.compute_weight + 8
+    assert factors[0] == COST.compute_weight
+    assert factors[2] == pytest.approx(COST.compute_weight + 0.8)
+    assert factors[-1] == COST.compute_weight + 8
 
 
 def test_a_term_counts_as_its_factor_says() -> None:
     terms = CostTerms(1, 10, 100, 1000)
-    assert CostConfig(compute_weight=0).weighed_ms(terms, 0) == terms.total_ms == 1111
-    assert CostConfig(wait=0, compute_weight=0).weighed_ms(terms, 0) == 1110
-    assert CostConfig(interfere=0, compute_weight=0).weighed_ms(terms, 0) == 1011
-    assert CostConfig(evict=0.5, compute_weight=0).weighed_ms(terms, 0) == 611
+    assert CostConfig(compute_weight=0).weighed_ms(terms, 0, 1) == terms.total_ms == 1111
+    assert CostConfig(wait=0, compute_weight=0).weighed_ms(terms, 0, 1) == 1110
+    assert CostConfig(interfere=0, compute_weight=0).weighed_ms(terms, 0, 1) == 1011
+    assert CostConfig(evict=0.5, compute_weight=0).weighed_ms(terms, 0, 1) == 611
 
 
 def test_what_counts_as_equal_can_be_set() -> None:

@@ -74,9 +74,18 @@ def test_it_gets_half_of_the_misses_when_both_are_idle(router: Router) -> None:
     assert chosen.count("cold") in (20, 21)
 
 
+@pytest.mark.parametrize(("share", "chosen"), [(0.85, "slow"), (0.7, "warm")])
+def test_a_slower_one_is_left_alone_only_where_it_takes_much_longer(
+    router: Router, share: float, chosen: str
+) -> None:
+    slow = make_worker("slow", prefill_tokens_per_second=1000 * RATE * share)
+    # NOTE: both are idle, and the slower one has more room, which is there to be used.
+    assert send(router, stranger(), warm(), slow) == chosen
+
+
 @given(backlog=st.integers(0, 8 * PREFIX))
 def test_it_gets_the_hot_prefix_exactly_when_waiting_costs_more(backlog: int) -> None:
-    weighed = COST.prefill_factor(0.5 if backlog else 0)
+    weighed = 1 + COST.others(0.5 if backlog else 0)
     waiting = (backlog + weighed * OWN) / RATE
     recomputing = weighed * (PREFIX + OWN) / RATE
     spills = waiting > COST.tie_limit_ms(recomputing)
