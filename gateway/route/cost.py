@@ -7,13 +7,13 @@ interfere = what its prefill adds to the sequences that run there, and what thes
             to each other's steps
 evict     = blocks that must go · measured regret per block
 
-Work is tokens weighed by their context, see `radixgate.work`. Rates are measured by the worker.
-Until it has measured one, a prior stands in. A step takes the time between tokens, the mean of all
-workers: a single one's says too much of what just happened to be computed there. The lowest wins,
-but what is computed weighs more than it takes, since it keeps the worker from others, the more so
-the busier the pool is. What they lose is work, not time: equally much at a slow worker and at a
-fast one. So it is counted at the mean rate of all, and a worker whose rate was low when it was last
-measured is not shunned for several times what a request would lose there.
+Work is tokens weighed by their context, see `radixgate.work`. Rates are measured by the worker, but
+what is near the pool's mean counts as that: it says less of the worker than of what else its
+machine did meanwhile. Until a worker has measured one, a prior stands in. A step takes the time
+between tokens, the mean of all workers: a single one's says too much of what just happened to be
+computed there. The lowest wins, but what is computed weighs more than it takes, since it keeps the
+worker from others, the more so the busier the pool is. What they lose is work, not time: equally
+much at a slow worker and at a fast one. So it is counted at the mean rate of all.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -24,8 +24,12 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from radixgate.work import prefill_work
 
 from gateway.fleet.pressure import Pressure
+from gateway.route.reservations import Unreported
 
 PRIOR_WORK_PER_MS = 1.0
+
+ALIKE: Final = 4 / 3
+"""Rates within this factor of their pool's mean are taken to be that."""
 
 MOST_ODDS: Final = 8
 """Where all workers have prompts to compute, so many are taken to be busy for an idle one."""
@@ -61,7 +65,8 @@ class CostConfig:
             the pool's mean rate.
         crowd_weight: the same, beyond that, for each worker that has prompts to compute to one that
             has none.
-        tie_ms, tie_ratio: costs within `tie_ms` of the lowest, or this share of it, count as equal.
+        tie_ms: costs that differ by no more are equal.
+        tie_ratio: costs are near the lowest within this share of it, or `tie_ms`.
     """
 
     wait: float = 1.0
@@ -97,7 +102,7 @@ class CostConfig:
         return self.compute_weight + self.crowd_weight * odds
 
     def tie_limit_ms(self, lowest_ms: float) -> float:
-        """The highest cost that counts as equal to the lowest one."""
+        """The highest cost that is near the lowest one."""
         return lowest_ms + max(self.tie_ms, self.tie_ratio * lowest_ms)
 
 
@@ -128,9 +133,15 @@ class Pool(NamedTuple):
         steps = [pressure.itl_ms for pressure in pressures if pressure.itl_ms]
         return cls(prior_rate(pressures), fmean(steps) if steps else 0.0)
 
+    def rate(self, pressure: Pressure) -> float:
+        """Prefill work per ms of a worker; the mean, until one is measured that is not `ALIKE`."""
+        measured = pressure.work_per_ms
+        alike = self.work_per_ms / ALIKE <= measured <= self.work_per_ms * ALIKE
+        return measured if measured and not alike else self.work_per_ms
+
     def speed(self, pressure: Pressure) -> float:
-        """The prefill rate of a worker, as a share of the mean; 1 until it is measured."""
-        return pressure.work_per_ms / self.work_per_ms if pressure.work_per_ms else 1.0
+        """Its rate as a share of the mean."""
+        return self.rate(pressure) / self.work_per_ms
 
 
 def cost(
@@ -138,8 +149,7 @@ def cost(
     cached: float,
     pressure: Pressure,
     *,
-    reserved_work: float,
-    reserved_requests: int,
+    unreported: Unreported,
     block_size: int,
     pool: Pool,
 ) -> CostTerms:
@@ -150,18 +160,17 @@ def cost(
         cached: of them, as far as that is believed, so a fraction too. The last one is computed in
             any case, since it gives the logits.
         pressure: on the worker, by its last report.
-        reserved_work: on its way to the worker, and not yet part of its backlog.
-        reserved_requests: the same, less those that have ended since its report.
+        unreported: what this gateway knows beyond that.
         block_size: tokens in one of the worker's blocks.
         pool: that the worker is of.
     """
-    rate = pressure.work_per_ms or pool.work_per_ms
-    running = max(0, pressure.running + reserved_requests)
+    rate = pool.rate(pressure)
+    running = max(0, pressure.running + unreported.requests)
     start = min(cached, tokens - 1)
     prefill_ms = prefill_work(start, tokens, pressure.attention_tokens) / rate
     missing_blocks = -(-(tokens - start) // block_size) - pressure.free_blocks
     return CostTerms(
-        (pressure.backlog_work + reserved_work) / rate
+        unreported.backlog(pressure.backlog_work) / rate
         + pressure.slot_wait_ms
         + (pool.step_ms if running else 0.0),
         prefill_ms,
@@ -179,15 +188,15 @@ class Priced(Protocol):
 
     @property
     def believed_tokens(self) -> float:
-        """Breaks near ties: what is held or on its way there need not be computed twice."""
+        """Decides between near costs: what is held or on its way need not be computed twice."""
 
     @property
     def places(self) -> int:
-        """Breaks near ties between those that hold equally much: for more requests."""
+        """Decides between equal costs: for more requests."""
 
     @property
     def free_blocks(self) -> int:
-        """Breaks near ties between those that have equally many places."""
+        """Decides between those that have equally many places."""
 
 
 PricedT = TypeVar("PricedT", bound=Priced)
@@ -198,20 +207,23 @@ def ranked(
 ) -> list[PricedT]:
     """Best first.
 
-    Of the candidates whose cost counts as equal to the lowest, by `config`, the one that is
-    believed to hold the most goes first, since what it saves also serves whoever comes next; then
-    the one with the most places, then with the most free blocks; then the one with the highest
-    `affinity`. That is a hash and not chance, so that gateways that know the same choose the same
-    for one prompt, and spread different prompts.
+    Of the candidates whose cost is near the lowest, by `config`, those that are believed to hold
+    the most go first, since what they save also serves whoever comes next. Of these the lowest cost
+    wins; where costs are equal, the one with the most places, then with the most free blocks, then
+    with the highest `affinity`. That is a hash and not chance, so that gateways that know the same
+    choose the same for one prompt, and spread different prompts.
     """
     if not candidates:
         return []
     costs = [candidate.weighed_ms for candidate in candidates]
     limit = config.tie_limit_ms(min(costs))
-    tied = [each for each, total in zip(candidates, costs, strict=True) if total <= limit]
-    merits = [(each.believed_tokens, each.places, each.free_blocks) for each in tied]
-    best = max(merits)
-    finalists = [each for each, merit in zip(tied, merits, strict=True) if merit == best]
+    near = [each for each, total in zip(candidates, costs, strict=True) if total <= limit]
+    most = max(each.believed_tokens for each in near)
+    holders = [each for each in near if each.believed_tokens == most]
+    limit = min(each.weighed_ms for each in holders) + config.tie_ms
+    equals = [each for each in holders if each.weighed_ms <= limit]
+    best = max((each.places, each.free_blocks) for each in equals)
+    finalists = [each for each in equals if (each.places, each.free_blocks) == best]
     winner = finalists[0] if len(finalists) == 1 else max(finalists, key=affinity)
     by_cost = [candidates[at] for at in sorted(range(len(costs)), key=costs.__getitem__)]
     return [winner, *(candidate for candidate in by_cost if candidate is not winner)]

@@ -1,11 +1,12 @@
 """What routing decisions add to workers before the workers themselves report it.
 
 A reservation has two parts with two lives. Its tokens count as load until the worker's own report
-includes them. Its boundaries are expected of the worker while the request runs there, which is as
-long as the worker keeps them locked, so a burst of siblings stays together. They are only those
-beyond what the worker holds already: what is held and what is expected are matched as one. Of two
-reservations the tokens of a boundary that both have count once, with the one that came first, since
-the worker computes it once: gateways may have chosen it at the same time for siblings.
+includes them, and are taken off that once they are known to be computed. Its boundaries are
+expected of the worker while the request runs there, which is as long as the worker keeps them
+locked, so a burst of siblings stays together. They are only those beyond what the worker holds
+already: what is held and what is expected are matched as one. Of two reservations the tokens of a
+boundary that both have count once, with the one that came first, since the worker computes it once:
+gateways may have chosen it at the same time for siblings.
 
 Pure: time comes in as seconds of any one clock that does not go back.
 """
@@ -48,12 +49,27 @@ class Reservation:
 class Unreported(NamedTuple):
     """What a worker's last load report does not say yet.
 
-    Args: `requests` that were reserved there since, less those that ended since, so maybe below 0;
-    reserved `work`.
+    Args:
+        requests: that were reserved there since, less those that ended since, so maybe below 0.
+        work: that was reserved there since.
+        known: work that was reserved there before, and not known to be computed.
+        computed: of that, what was computed since.
     """
 
-    requests: int
-    work: int
+    requests: int = 0
+    work: int = 0
+    known: int = 0
+    computed: int = 0
+
+    def backlog(self, reported: float) -> float:
+        """Work that the worker has to do, as far as is known here.
+
+        Args: `reported`, its backlog in that report. What goes beyond the known is of others, and
+            stays. Of what is known a part may have been computed before the report, so that less
+            than all the rest is left.
+        """
+        others = max(0.0, reported - self.known)
+        return min(reported, others + self.known - self.computed) + self.work
 
 
 class Reservations:
@@ -72,9 +88,12 @@ class Reservations:
         self._ended = ended
         # In the order of making, which is the order of expiry.
         self._live: dict[Reservation, None] = {}
-        # Work of each that counts as load, and their sums.
+        # Work of each, made since the last report of its worker or before, and their sums.
         self._unreported: dict[str, dict[Reservation, int]] = {}
         self._work: Counter[str] = Counter()
+        self._reported: dict[str, dict[Reservation, int]] = {}
+        self._known: Counter[str] = Counter()
+        self._computed: Counter[str] = Counter()
         # Of each worker: how many of its reservations have a boundary.
         self._counts: defaultdict[str, dict[PrefixHash, int]] = defaultdict(dict)
         # By worker: how many are live, and how many were at its last report.
@@ -108,12 +127,17 @@ class Reservations:
 
     def computed(self, reservation: Reservation) -> None:
         """Its prompt is computed, so its work is nobody's load any more. Idempotent."""
+        if work := self._settle(reservation):
+            self._computed[reservation.worker] += work
+
+    def _settle(self, reservation: Reservation) -> int:
+        """Count its work no longer; returns how much of that is in the worker's last report."""
         worker = reservation.worker
         unreported = self._unreported.get(worker, {})
         if reservation in unreported:
             self._work[worker] -= unreported.pop(reservation)
-            if not unreported:
-                del self._unreported[worker], self._work[worker]
+            return 0
+        return self._reported.get(worker, {}).pop(reservation, 0)
 
     def release(self, reservation: Reservation) -> None:
         """The request has ended, well or badly. Idempotent."""
@@ -121,8 +145,9 @@ class Reservations:
             return
         del self._live[reservation]
         self._running[reservation.worker] -= 1
-        self.computed(reservation)
         worker, gone = reservation.worker, []
+        # NOTE: nobody knows when it was computed, or whether. So the report stands as it is.
+        self._known[worker] -= self._settle(reservation)
         counts = self._counts[worker]
         for name in reservation.boundaries:
             count = counts[name] - 1
@@ -154,6 +179,8 @@ class Reservations:
         del self._running[worker]
         self._running_when_reported.pop(worker, None)
         self._counts.pop(worker, None)
+        for books in (self._unreported, self._reported, self._work, self._known, self._computed):
+            books.pop(worker, None)
 
     def expire(self, now: float) -> None:
         """Drop what was made more than the lifetime ago."""
@@ -165,14 +192,17 @@ class Reservations:
 
     def reported(self, worker: str) -> None:
         """A load report of `worker` came: it includes all that was reserved there before."""
-        self._unreported.pop(worker, None)
-        self._work.pop(worker, None)
+        before = self._reported.setdefault(worker, {})
+        before.update(self._unreported.pop(worker, {}))
+        self._known[worker] = sum(before.values())
+        del self._work[worker], self._computed[worker]
         self._running_when_reported[worker] = self._running[worker]
 
     def unreported(self, worker: str) -> Unreported:
         """What to add to the last load report of `worker`."""
         requests = self._running[worker] - self._running_when_reported.get(worker, 0)
-        return Unreported(requests, self.work(worker))
+        work, known, computed = self._work[worker], self._known[worker], self._computed[worker]
+        return Unreported(requests, work, known, computed)
 
     def match(self, boundaries: Sequence[PrefixHash], held: Mapping[str, int]) -> dict[str, int]:
         """How many of a prompt's `boundaries` each worker holds or is expected to hold.
@@ -180,7 +210,3 @@ class Reservations:
         Args: `held`, how many each worker holds by its own reports.
         """
         return self.expected.match_beyond(boundaries, held)
-
-    def work(self, worker: str) -> int:
-        """Reserved work that the last load report of `worker` does not include."""
-        return self._work.get(worker, 0)

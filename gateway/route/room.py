@@ -73,7 +73,7 @@ def worker_room(worker: Occupied, prior_rate: float, backlog_ms: float = BACKLOG
     `prior_rate`: prefill work per ms, if it has measured none.
     """
     pressure, unreported = worker
-    backlog = pressure.backlog_work + unreported.work
+    backlog = unreported.backlog(pressure.backlog_work)
     return Room(
         pressure.places - unreported.requests,
         backlog_ms * (pressure.work_per_ms or prior_rate) - backlog,

@@ -189,8 +189,7 @@ class Router:
                 tokens,
                 belief.weight * believed * stride,
                 worker.pressure,
-                reserved_work=there.work,
-                reserved_requests=there.requests,
+                unreported=there,
                 block_size=worker.registration.block_size,
                 pool=pool,
             )

@@ -17,6 +17,7 @@ from gateway.route.cost import (
     cost,
     ranked,
 )
+from gateway.route.reservations import Unreported
 
 IDLE = Load(max_running=8, free_blocks=1000, prefill_tokens_per_second=2000, itl_ms=20)
 
@@ -31,8 +32,7 @@ def cost_of(
         tokens,
         cached,
         Pressure.of(load),
-        reserved_work=reserved,
-        reserved_requests=requests,
+        unreported=Unreported(requests, reserved),
         block_size=16,
         pool=POOL,
     )
@@ -151,8 +151,8 @@ class Offer:
         self.places = places
 
     @property
-    def merit(self) -> tuple[int, int, int]:
-        return self.believed_tokens, self.places, self.free_blocks
+    def merit(self) -> tuple[int, int]:
+        return self.places, self.free_blocks
 
 
 OFFERS = st.builds(
@@ -166,9 +166,13 @@ def test_ranking(offers: list[Offer]) -> None:
     assert sorted(map(id, order)) == sorted(map(id, offers))
     if offers:
         lowest = min(offer.weighed_ms for offer in offers)
-        tied = [o for o in offers if o.weighed_ms <= lowest + max(1.0, 0.05 * lowest)]
-        best = max(offer.merit for offer in tied)
-        assert order[0] is max((offer for offer in tied if offer.merit == best), key=id)
+        near = [o for o in offers if o.weighed_ms <= lowest + max(1.0, 0.05 * lowest)]
+        most = max(offer.believed_tokens for offer in near)
+        holders = [offer for offer in near if offer.believed_tokens == most]
+        cheapest = min(offer.weighed_ms for offer in holders)
+        equals = [offer for offer in holders if offer.weighed_ms <= cheapest + 1.0]
+        best = max(offer.merit for offer in equals)
+        assert order[0] is max((offer for offer in equals if offer.merit == best), key=id)
         rest = [offer.weighed_ms for offer in order[1:]]
         assert rest == sorted(rest)
 
@@ -189,9 +193,13 @@ def test_what_others_lose_by_a_prefill_is_the_same_at_every_worker() -> None:
     assert weighed == [2400 + 3 * 1200, 600 + 3 * 1200]
 
 
-def test_speed_is_a_share_of_the_mean() -> None:
-    assert POOL.speed(Pressure.of(with_load(prefill_tokens_per_second=250))) == 0.5
-    assert POOL.speed(Pressure.of(Load())) == 1
+@pytest.mark.parametrize(
+    ("measured", "rate"), [(0, 0.5), (0.38, 0.5), (0.37, 0.37), (0.66, 0.5), (0.67, 0.67)]
+)
+def test_a_rate_near_the_mean_counts_as_the_mean(measured: float, rate: float) -> None:
+    pressure = Pressure.of(Load(prefill_tokens_per_second=1000 * measured))
+    assert POOL.rate(pressure) == rate
+    assert POOL.speed(pressure) == rate / 0.5
 
 
 def test_the_busier_the_pool_the_more_computing_weighs() -> None:
@@ -210,11 +218,17 @@ def test_a_term_counts_as_its_factor_says() -> None:
     assert CostConfig(evict=0.5, compute_weight=0).weighed_ms(terms, 0, 1) == 611
 
 
-def test_what_counts_as_equal_can_be_set() -> None:
-    offers = [Offer(100, 0), Offer(104, 1), Offer(109, 2)]
+def test_how_near_a_worker_must_be_that_holds_more_can_be_set() -> None:
+    offers = [Offer(100, 0), Offer(104, 0, 1), Offer(109, 0, 2)]
     limits = {COST: 1, CostConfig(tie_ratio=0.1): 2, CostConfig(tie_ratio=0, tie_ms=3): 0}
     for config, best in limits.items():
         assert ranked(offers, id, config)[0] is offers[best]
+
+
+def test_places_and_memory_decide_only_between_equal_costs() -> None:
+    near, equal, lowest = Offer(102, 9, places=9), Offer(100.5, 1), Offer(100, 0)
+    assert ranked([near, equal, lowest], id)[0] is equal
+    assert ranked([near, equal, lowest], id, CostConfig(tie_ms=3))[0] is near
 
 
 @pytest.mark.parametrize("preferred", [0, 1])

@@ -165,7 +165,7 @@ class PeersMachine(RuleBasedStateMachine):
         assert len(self.reservations) == len(self.counted)
         for worker in WORKERS:
             unreported = [c for c in self.counted if c.worker == worker and not c.reported]
-            assert self.reservations.work(worker) == TOKENS * len(unreported)
+            assert self.reservations.unreported(worker).work == TOKENS * len(unreported)
         for counted in self.counted:
             expected = self.reservations.expected.match([name(counted.gateway, counted.id)])
             assert expected == {counted.worker: 1}

@@ -25,6 +25,10 @@ class ReservationsMachine(RuleBasedStateMachine):
         self.made: list[Reservation] = []
         self.live: list[Reservation] = []
         self.computing: list[Reservation] = []
+        # Not known to be computed, when their worker reported last; and what became of them.
+        self.told: list[Reservation] = []
+        self.known = dict.fromkeys(WORKERS, 0)
+        self.done = dict.fromkeys(WORKERS, 0)
         self.when_reported = dict.fromkeys(WORKERS, 0)
         self.tokens: dict[Reservation, int] = {}
 
@@ -41,7 +45,8 @@ class ReservationsMachine(RuleBasedStateMachine):
         self._lapsed(live for live in self.live if live not in others)
         there = max((len(live.boundaries) for live in others if live.worker == worker), default=0)
         self.tokens[reservation] = own + max(0, length - there) * STRIDE
-        self.live = [*others, reservation]
+        self._keep(others)
+        self.live.append(reservation)
         self.computing.append(reservation)
 
     @rule(data=st.data())
@@ -49,25 +54,30 @@ class ReservationsMachine(RuleBasedStateMachine):
         if self.made:
             reservation = data.draw(st.sampled_from(self.made))
             self.reservations.computed(reservation)
-            self.computing = [left for left in self.computing if left is not reservation]
+            if reservation in self.told:
+                self.done[reservation.worker] += self.tokens[reservation]
+            self._settle([reservation])
 
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         if self.made:
             reservation = data.draw(st.sampled_from(self.made))
             self.reservations.release(reservation)
-            self.live = [left for left in self.live if left is not reservation]
+            self._keep(left for left in self.live if left is not reservation)
 
     @rule(worker=st.sampled_from(WORKERS))
     def forget(self, worker: str) -> None:
         self.reservations.forget(worker)
-        self.live = [left for left in self.live if left.worker != worker]
-        self.when_reported[worker] = 0
+        self._keep(left for left in self.live if left.worker != worker)
+        self.when_reported[worker] = self.known[worker] = self.done[worker] = 0
 
     @rule(worker=st.sampled_from(WORKERS))
     def report(self, worker: str) -> None:
         self.reservations.reported(worker)
+        self.told += [each for each in self.computing if each.worker == worker]
         self.computing = [left for left in self.computing if left.worker != worker]
+        self.known[worker] = sum(self.tokens[each] for each in self.told if each.worker == worker)
+        self.done[worker] = 0
         self.when_reported[worker] = sum(live.worker == worker for live in self.live)
 
     @rule(data=st.data())
@@ -76,7 +86,7 @@ class ReservationsMachine(RuleBasedStateMachine):
             reservation = data.draw(st.sampled_from(self.made))
             self.reservations.lapse(reservation)
             self._lapsed(live for live in self.live if live is reservation)
-            self.live = [left for left in self.live if left is not reservation]
+            self._keep(left for left in self.live if left is not reservation)
 
     @rule(seconds=st.floats(0, LIFETIME))
     def expire(self, seconds: float) -> None:
@@ -84,7 +94,7 @@ class ReservationsMachine(RuleBasedStateMachine):
         self.reservations.expire(self.now)
         unexpired = [live for live in self.live if self.now - live.made_at <= LIFETIME]
         self._lapsed(live for live in self.live if live not in unexpired)
-        self.live = unexpired
+        self._keep(unexpired)
 
     @invariant()
     def sums_are_right(self) -> None:
@@ -92,14 +102,28 @@ class ReservationsMachine(RuleBasedStateMachine):
         expected: dict[str, int] = {}
         for worker in WORKERS:
             mine = [live for live in self.live if live.worker == worker]
-            unreported = [self.tokens[live] for live in mine if live in self.computing]
-            assert self.reservations.work(worker) == sum(unreported)
+            unreported = sum(self.tokens[live] for live in mine if live in self.computing)
             since = len(mine) - self.when_reported[worker]
-            assert self.reservations.unreported(worker) == Unreported(since, sum(unreported))
+            assert self.reservations.unreported(worker) == Unreported(
+                since, unreported, self.known[worker], self.done[worker]
+            )
             longest = max((len(live.boundaries) for live in mine), default=0)
             if longest:
                 expected[worker] = longest
         assert self.reservations.expected.match(BOUNDARIES) == expected
+
+    def _keep(self, live: Iterable[Reservation]) -> None:
+        """The others are over, and nobody knows what was computed of them."""
+        before, self.live = self.live, list(live)
+        gone = [each for each in before if each not in self.live]
+        for each in gone:
+            if each in self.told:
+                self.known[each.worker] -= self.tokens[each]
+        self._settle(gone)
+
+    def _settle(self, reservations: list[Reservation]) -> None:
+        self.computing = [left for left in self.computing if left not in reservations]
+        self.told = [left for left in self.told if left not in reservations]
 
     def _lapsed(self, reservations: Iterable[Reservation]) -> None:
         """They may go on, so what is unreported does not fall."""
@@ -117,7 +141,8 @@ def test_a_burst_of_siblings_is_expected_where_the_first_went() -> None:
     second = Reservation("a", 260, [*shared, PrefixHash(101)], STRIDE, 2.0)
     reservations.reserve(first)
     reservations.reserve(second)
-    assert reservations.work("a") == 260 + (260 - 3 * STRIDE), "the prefix is computed once"
+    work = reservations.unreported("a").work
+    assert work == 260 + (260 - 3 * STRIDE), "the prefix is computed once"
     reservations.release(first)
     assert reservations.expected.match([*shared, PrefixHash(102)]) == {"a": 3}
     assert len(reservations.expected) == 4
@@ -160,3 +185,49 @@ def test_a_request_that_outlives_its_reservation_leaves_no_place_at_its_worker()
     reservations.expire(LIFETIME + 1)
     assert len(reservations) == 0
     assert reservations.unreported("a").requests == -1
+
+
+def test_what_was_computed_since_the_report_is_no_longer_waited_for() -> None:
+    reservations = Reservations(LIFETIME, LIMIT)
+    first, second, third = (Reservation("a", tokens, [], STRIDE, 0.0) for tokens in (300, 200, 100))
+    reservations.reserve(first)
+    reservations.reserve(second)
+    reservations.reported("a")
+    reservations.reserve(third)
+    assert reservations.unreported("a").backlog(500) == 600
+    reservations.computed(first)
+    assert reservations.unreported("a").backlog(500) == 300
+    reservations.computed(third)
+    assert reservations.unreported("a").backlog(500) == 200
+    reservations.reported("a")
+    assert reservations.unreported("a").backlog(120) == 120, "the report has it all again"
+
+
+def test_a_prompt_that_was_half_computed_at_the_report_does_not_count_for_the_others() -> None:
+    there = Unreported(known=500, computed=300)
+    assert there.backlog(350) == 200
+    assert there.backlog(150) == 150
+    assert Unreported(known=500, computed=500).backlog(350) == 0
+
+
+def test_what_others_have_sent_stays_in_the_backlog() -> None:
+    assert Unreported(known=500, computed=500).backlog(800) == 300
+    assert Unreported(known=0, computed=0).backlog(800) == 800
+
+
+def test_a_request_that_ended_unseen_takes_nothing_off_the_report() -> None:
+    reservations = Reservations(LIFETIME, LIMIT)
+    asides = [Reservation("a", 300, [], STRIDE, 0.0) for _ in range(2)]
+    for aside in asides:
+        reservations.reserve(aside)
+    reservations.reported("a")
+    reservations.release(asides[0])
+    assert reservations.unreported("a").backlog(300) == 300
+
+
+@given(*[st.integers(0, 1000)] * 3, st.floats(0, 2000))
+def test_a_backlog_is_between_nothing_and_all_that_is_known(
+    known: int, computed: int, work: int, reported: float
+) -> None:
+    left = Unreported(0, work, known, min(known, computed)).backlog(reported)
+    assert work <= left <= reported + work

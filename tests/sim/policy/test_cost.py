@@ -103,7 +103,8 @@ def test_without_evict_what_must_go_does_not_matter(name: str, worker: str) -> N
 @pytest.mark.parametrize(("name", "worker"), [("cost", "w1"), ("cost-interfere", "w0")])
 def test_without_interfere_who_runs_there_does_not_matter(name: str, worker: str) -> None:
     pool = pool_of(name)
-    pool.report("w0", prefill_tokens_per_second=1100, running=SLOTS - 1)
+    pool.report("w0", running=SLOTS - 1)
+    pool.report("w1", backlog_tokens=10)
     assert pool.worker(pool.ask(LONG)) == worker
 
 
