@@ -77,18 +77,15 @@ class CostConfig:
     tie_ms: float = 1.0
     tie_ratio: float = 0.05
 
-    def weighed_ms(self, terms: CostTerms, crowd: float, speed: float) -> float:
+    def weighed_ms(self, terms: CostTerms, others: float) -> float:
         """What candidates are compared by.
 
-        Args:
-            terms: of one of them.
-            crowd: share of them that has prompts to compute.
-            speed: of the worker, see `Pool.speed`.
+        Args: the `terms` of one; what its prefill delays `others` by, as a share of its own time.
         """
         wait_ms, prefill_ms, interfere_ms, evict_ms = terms
         return (
             self.wait * wait_ms
-            + (1 + self.others(crowd) * speed) * prefill_ms
+            + (1 + others) * prefill_ms
             + self.interfere * interfere_ms
             + self.evict * evict_ms
         )
@@ -96,7 +93,7 @@ class CostConfig:
     def others(self, crowd: float) -> float:
         """What a prefill delays others by, as a share of its time at the pool's mean rate.
 
-        Args: `crowd`, as above.
+        Args: `crowd`, the share of the candidates that have prompts to compute.
         """
         odds = crowd / (1 - crowd + 1 / MOST_ODDS)
         return self.compute_weight + self.crowd_weight * odds
@@ -139,10 +136,6 @@ class Pool(NamedTuple):
         alike = self.work_per_ms / ALIKE <= measured <= self.work_per_ms * ALIKE
         return measured if measured and not alike else self.work_per_ms
 
-    def speed(self, pressure: Pressure) -> float:
-        """Its rate as a share of the mean."""
-        return self.rate(pressure) / self.work_per_ms
-
 
 def cost(
     tokens: int,
@@ -151,7 +144,8 @@ def cost(
     *,
     unreported: Unreported,
     block_size: int,
-    pool: Pool,
+    rate: float,
+    step_ms: float,
 ) -> CostTerms:
     """The cost of a request on a worker.
 
@@ -162,9 +156,9 @@ def cost(
         pressure: on the worker, by its last report.
         unreported: what this gateway knows beyond that.
         block_size: tokens in one of the worker's blocks.
-        pool: that the worker is of.
+        rate: prefill work per ms of the worker, see `Pool`.
+        step_ms: of its pool.
     """
-    rate = pool.rate(pressure)
     running = max(0, pressure.running + unreported.requests)
     start = min(cached, tokens - 1)
     prefill_ms = prefill_work(start, tokens, pressure.attention_tokens) / rate
@@ -172,9 +166,9 @@ def cost(
     return CostTerms(
         unreported.backlog(pressure.backlog_work) / rate
         + pressure.slot_wait_ms
-        + (pool.step_ms if running else 0.0),
+        + (step_ms if running else 0.0),
         prefill_ms,
-        running * (prefill_ms / SEQUENCES + STEPS * pool.step_ms),
+        running * (prefill_ms / SEQUENCES + STEPS * step_ms),
         missing_blocks * pressure.regret_ms_per_block if missing_blocks > 0 else 0.0,
     )
 

@@ -200,9 +200,13 @@ class Reservations:
 
     def unreported(self, worker: str) -> Unreported:
         """What to add to the last load report of `worker`."""
-        requests = self._running[worker] - self._running_when_reported.get(worker, 0)
-        work, known, computed = self._work[worker], self._known[worker], self._computed[worker]
-        return Unreported(requests, work, known, computed)
+        # NOTE: `get`, since to ask a Counter for what it does not have takes a call.
+        return Unreported(
+            self._running.get(worker, 0) - self._running_when_reported.get(worker, 0),
+            self._work.get(worker, 0),
+            self._known.get(worker, 0),
+            self._computed.get(worker, 0),
+        )
 
     def match(self, boundaries: Sequence[PrefixHash], held: Mapping[str, int]) -> dict[str, int]:
         """How many of a prompt's `boundaries` each worker holds or is expected to hold.

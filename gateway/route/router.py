@@ -179,19 +179,21 @@ class Router:
             worker.pressure.prefills or there.work > 0
             for worker, there in zip(candidates, reserved, strict=True)
         )
-        crowd = prefills / len(candidates) if candidates else 0.0
+        others = self._config.others(prefills / len(candidates) if candidates else 0.0)
         estimates = []
         for worker, there in zip(candidates, reserved, strict=True):
             belief = worker.belief(now)
             matched = held.get(worker.id, 0)
             believed = expected.get(worker.id, 0)
+            rate = pool.rate(worker.pressure)
             terms = cost(
                 tokens,
                 belief.weight * believed * stride,
                 worker.pressure,
                 unreported=there,
                 block_size=worker.registration.block_size,
-                pool=pool,
+                rate=rate,
+                step_ms=pool.step_ms,
             )
             estimates.append(
                 Estimate(
@@ -200,7 +202,7 @@ class Router:
                     matched * stride,
                     believed * stride,
                     terms,
-                    self._config.weighed_ms(terms, crowd, pool.speed(worker.pressure)),
+                    self._config.weighed_ms(terms, others * (rate / pool.work_per_ms)),
                     worker.pressure.places - there.requests,
                 )
             )

@@ -21,7 +21,7 @@ def estimate(name: str, held: int, wait_ms: float, doubt: Belief | None = None) 
     registration = Registration(name, 1, f"{name}:1", "m", "f", 16, 64, 1000)
     worker = FleetWorker(registration, lease=5.0, heard_at=0.0, deadline=5.0, doubt=doubt)
     terms = CostTerms(wait_ms, 2.0, 3.0, 4.0)
-    return Estimate(worker, doubt or IN_SYNC, held, held, terms, COST.weighed_ms(terms, 0, 1), 0)
+    return Estimate(worker, doubt or IN_SYNC, held, held, terms, COST.weighed_ms(terms, 3), 0)
 
 
 def test_reasons() -> None:

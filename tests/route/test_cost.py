@@ -34,7 +34,8 @@ def cost_of(
         Pressure.of(load),
         unreported=Unreported(requests, reserved),
         block_size=16,
-        pool=POOL,
+        rate=POOL.rate(Pressure.of(load)),
+        step_ms=POOL.step_ms,
     )
 
 
@@ -178,19 +179,8 @@ def test_ranking(offers: list[Offer]) -> None:
 
 
 def test_computing_weighs_more_than_waiting_as_long() -> None:
-    assert COST.weighed_ms(CostTerms(100, 20, 0, 0), 0, 1) == 180
-    assert COST.weighed_ms(CostTerms(0, 120, 0, 0), 0, 1) == 480
-
-
-def test_what_others_lose_by_a_prefill_is_the_same_at_every_worker() -> None:
-    slow, fast = with_load(prefill_tokens_per_second=250), with_load(prefill_tokens_per_second=1000)
-    own = [cost_of(600, 0, load).prefill_ms for load in (slow, fast)]
-    weighed = [
-        COST.weighed_ms(cost_of(600, 0, load), 0, POOL.speed(Pressure.of(load)))
-        for load in (slow, fast)
-    ]
-    assert own == [2400, 600]
-    assert weighed == [2400 + 3 * 1200, 600 + 3 * 1200]
+    assert COST.weighed_ms(CostTerms(100, 20, 0, 0), COST.others(0)) == 180
+    assert COST.weighed_ms(CostTerms(0, 120, 0, 0), COST.others(0)) == 480
 
 
 @pytest.mark.parametrize(
@@ -199,7 +189,6 @@ def test_what_others_lose_by_a_prefill_is_the_same_at_every_worker() -> None:
 def test_a_rate_near_the_mean_counts_as_the_mean(measured: float, rate: float) -> None:
     pressure = Pressure.of(Load(prefill_tokens_per_second=1000 * measured))
     assert POOL.rate(pressure) == rate
-    assert POOL.speed(pressure) == rate / 0.5
 
 
 def test_the_busier_the_pool_the_more_computing_weighs() -> None:
@@ -212,10 +201,10 @@ def test_the_busier_the_pool_the_more_computing_weighs() -> None:
 
 def test_a_term_counts_as_its_factor_says() -> None:
     terms = CostTerms(1, 10, 100, 1000)
-    assert CostConfig(compute_weight=0).weighed_ms(terms, 0, 1) == terms.total_ms == 1111
-    assert CostConfig(wait=0, compute_weight=0).weighed_ms(terms, 0, 1) == 1110
-    assert CostConfig(interfere=0, compute_weight=0).weighed_ms(terms, 0, 1) == 1011
-    assert CostConfig(evict=0.5, compute_weight=0).weighed_ms(terms, 0, 1) == 611
+    assert CostConfig().weighed_ms(terms, 0) == terms.total_ms == 1111
+    assert CostConfig(wait=0).weighed_ms(terms, 0) == 1110
+    assert CostConfig(interfere=0).weighed_ms(terms, 0) == 1011
+    assert CostConfig(evict=0.5).weighed_ms(terms, 0) == 611
 
 
 def test_how_near_a_worker_must_be_that_holds_more_can_be_set() -> None:

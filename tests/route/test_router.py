@@ -77,6 +77,27 @@ def test_a_worker_that_measured_nothing_is_taken_to_be_as_fast_as_the_others(
     assert names(router.estimate(PROMPT, [new, slow], 1.0)) == ["slow", "new"]
 
 
+def test_what_others_lose_by_a_prefill_is_the_same_at_a_slow_worker_and_at_a_fast_one(
+    router: Router,
+) -> None:
+    workers = [make_worker(str(rate), prefill_tokens_per_second=rate) for rate in (250, 1000)]
+    fast, slow = router.estimate(PROMPT, workers, 1.0)
+    assert (fast.terms.prefill_ms, slow.terms.prefill_ms) == (640, 2560)
+    # Three times what the mean worker takes, which has 625 tokens a second.
+    assert fast.weighed_ms == pytest.approx(640 + 3 * 1024)
+    assert slow.weighed_ms == pytest.approx(2560 + 3 * 1024)
+
+
+def test_what_was_computed_since_a_report_is_not_waited_for(router: Router) -> None:
+    (estimate,) = router.estimate(PROMPT, [A], 1.0)
+    reservation = router.reserve(PROMPT, estimate, 1.0)
+    router.reported("a")
+    busy = make_worker("a", backlog_tokens=640)
+    assert router.estimate(PROMPT, [busy], 1.0)[0].terms.wait_ms == 640
+    router.computed(reservation)
+    assert router.estimate(PROMPT, [busy], 1.0)[0].terms.wait_ms == 0
+
+
 def test_a_suspect_summary_counts_half(router: Router) -> None:
     router.stored("b", PROMPT.boundaries)
     (estimate,) = router.estimate(PROMPT, [make_worker("b", SyncState.DETACHED)], 1.0)
