@@ -66,7 +66,8 @@ class CostConfig:
         crowd_weight: the same, beyond that, for each worker that has prompts to compute to one that
             has none.
         tie_ms: costs that differ by no more are equal.
-        tie_ratio: costs are near the lowest within this share of it, or `tie_ms`.
+        tie_ratio: costs are near the lowest within this share of it, or within `tie_ms` if that is
+            more.
     """
 
     wait: float = 1.0
@@ -77,20 +78,22 @@ class CostConfig:
     tie_ms: float = 1.0
     tie_ratio: float = 0.05
 
-    def weighed_ms(self, terms: CostTerms, others: float) -> float:
+    def weighed_ms(self, terms: CostTerms, delayed: float) -> float:
         """What candidates are compared by.
 
-        Args: the `terms` of one; what its prefill delays `others` by, as a share of its own time.
+        Args:
+            terms: of one of them.
+            delayed: what its prefill delays others by, as a share of the time that it takes there.
         """
         wait_ms, prefill_ms, interfere_ms, evict_ms = terms
         return (
             self.wait * wait_ms
-            + (1 + others) * prefill_ms
+            + (1 + delayed) * prefill_ms
             + self.interfere * interfere_ms
             + self.evict * evict_ms
         )
 
-    def others(self, crowd: float) -> float:
+    def delays(self, crowd: float) -> float:
         """What a prefill delays others by, as a share of its time at the pool's mean rate.
 
         Args: `crowd`, the share of the candidates that have prompts to compute.
@@ -214,8 +217,8 @@ def ranked(
     near = [each for each, total in zip(candidates, costs, strict=True) if total <= limit]
     most = max(each.believed_tokens for each in near)
     holders = [each for each in near if each.believed_tokens == most]
-    limit = min(each.weighed_ms for each in holders) + config.tie_ms
-    equals = [each for each in holders if each.weighed_ms <= limit]
+    equal_limit = min(each.weighed_ms for each in holders) + config.tie_ms
+    equals = [each for each in holders if each.weighed_ms <= equal_limit]
     best = max((each.places, each.free_blocks) for each in equals)
     finalists = [each for each in equals if (each.places, each.free_blocks) == best]
     winner = finalists[0] if len(finalists) == 1 else max(finalists, key=affinity)

@@ -32,6 +32,7 @@ class Reservation:
         stride: tokens from one boundary to the next.
         made_at: when this gateway made it or heard of it, in seconds.
         weight: of one of its tokens as work, see `radixgate.work`.
+        seen: whether it will be said when its prompt is `computed`.
         gateway: that made it; empty for this one.
         id: counts the reservations of that gateway.
     """
@@ -42,6 +43,7 @@ class Reservation:
     stride: int
     made_at: float
     weight: float = 1.0
+    seen: bool = False
     gateway: str = ""
     id: int = 0
 
@@ -52,7 +54,7 @@ class Unreported(NamedTuple):
     Args:
         requests: that were reserved there since, less those that ended since, so maybe below 0.
         work: that was reserved there since.
-        known: work that was reserved there before, and not known to be computed.
+        known: work that was reserved there before by who will see it computed, and has not yet.
         computed: of that, what was computed since.
     """
 
@@ -64,12 +66,12 @@ class Unreported(NamedTuple):
     def backlog(self, reported: float) -> float:
         """Work that the worker has to do, as far as is known here.
 
-        Args: `reported`, its backlog in that report. What goes beyond the known is of others, and
-            stays. Of what is known a part may have been computed before the report, so that less
-            than all the rest is left.
+        Args: `reported`, its backlog in that report. What goes beyond the known stays, since nobody
+            here sees when that is computed. Of the known a part may have been computed before the
+            report, so that less than all the rest is left.
         """
-        others = max(0.0, reported - self.known)
-        return min(reported, others + self.known - self.computed) + self.work
+        unseen = max(0.0, reported - self.known)
+        return min(reported, unseen + self.known - self.computed) + self.work
 
 
 class Reservations:
@@ -193,7 +195,8 @@ class Reservations:
     def reported(self, worker: str) -> None:
         """A load report of `worker` came: it includes all that was reserved there before."""
         before = self._reported.setdefault(worker, {})
-        before.update(self._unreported.pop(worker, {}))
+        unreported = self._unreported.pop(worker, {})
+        before.update((each, work) for each, work in unreported.items() if each.seen)
         self._known[worker] = sum(before.values())
         del self._work[worker], self._computed[worker]
         self._running_when_reported[worker] = self._running[worker]

@@ -179,7 +179,7 @@ class Router:
             worker.pressure.prefills or there.work > 0
             for worker, there in zip(candidates, reserved, strict=True)
         )
-        others = self._config.others(prefills / len(candidates) if candidates else 0.0)
+        delays = self._config.delays(prefills / len(candidates) if candidates else 0.0)
         estimates = []
         for worker, there in zip(candidates, reserved, strict=True):
             belief = worker.belief(now)
@@ -202,7 +202,7 @@ class Router:
                     matched * stride,
                     believed * stride,
                     terms,
-                    self._config.weighed_ms(terms, others * (rate / pool.work_per_ms)),
+                    self._config.weighed_ms(terms, delays * (rate / pool.work_per_ms)),
                     worker.pressure.places - there.requests,
                 )
             )
@@ -216,8 +216,14 @@ class Router:
         """
         return self._tombstones.run(boundaries, from_index)
 
-    def reserve(self, prompt: Prompt, chosen: Estimate, now: float) -> Reservation:
-        """Count the request on its chosen worker before that worker reports it, and say so."""
+    def reserve(
+        self, prompt: Prompt, chosen: Estimate, now: float, *, seen: bool = True
+    ) -> Reservation:
+        """Count the request on its chosen worker before that worker reports it, and say so.
+
+        Args: the `prompt`; where it goes, the `chosen`; `now` on the fleet's clock; whether it is
+            `seen` here when the prompt is computed.
+        """
         worker, tokens = chosen.worker, prompt.tokens - chosen.matched_tokens
         boundaries = prompt.boundaries[chosen.matched_tokens // prompt.stride :]
         weight = prompt.work(chosen.matched_tokens, worker.pressure.attention_tokens) / max(
@@ -230,6 +236,7 @@ class Router:
             stride=prompt.stride,
             made_at=now,
             weight=weight,
+            seen=seen,
             id=self._outbox.reserve(
                 worker.id, worker.epoch, tokens, boundaries, prompt.stride, weight=weight
             ),

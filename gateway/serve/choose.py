@@ -72,14 +72,14 @@ class Chooser:
 
     def choose(self, prepared: Prepared, without: frozenset[Life] = NONE) -> Choice:
         """The best worker, reserved. Raises as `estimates`."""
-        return self.reserve(prepared, self.estimates(prepared, without))
+        return self.reserve(prepared, self.estimates(prepared, without), seen=True)
 
-    def reserve(self, prepared: Prepared, estimates: list[Estimate]) -> Choice:
-        """The first of `estimates`, reserved."""
+    def reserve(self, prepared: Prepared, estimates: list[Estimate], *, seen: bool) -> Choice:
+        """The first of `estimates`, reserved; `seen` as in `Router.reserve`."""
         best = estimates[0]
         router, now = self._router_of(prepared.model), self._clock()
         self._breakers.sent(best.worker.life, now)
-        reservation = router.reserve(prepared.prompt, best, now)
+        reservation = router.reserve(prepared.prompt, best, now, seen=seen)
         promise = router.promise(prepared.prompt, estimates, reservation, now)
         return Choice(best, reservation, promise)
 

@@ -136,7 +136,7 @@ class Lookaside:
         """
         failed = self.lives(prepared.model, without)
         estimates = self._chooser.estimates(prepared, failed)
-        choice = self._chooser.reserve(prepared, estimates)
+        choice = self._chooser.reserve(prepared, estimates, seen=False)
         barred = self._chooser.barred(prepared, failed)
         worker = choice.estimate.worker
         return RouteResponse(

@@ -163,7 +163,8 @@ class Replanner:
         if verdict is not Verdict.WORTHWHILE:
             return str(verdict.value)
         best, router = estimates[0], self._router_of(prepared.model)
-        reservation, kept = router.reserve(prepared.prompt, best, now), 0.0
+        # NOTE: not seen, since the worker has one piece of it at a time in its backlog.
+        reservation, kept = router.reserve(prepared.prompt, best, now, seen=False), 0.0
         try:
             tokens = await self._warm(best.worker, prepared.request, leaving.deadline - now)
             kept = REPORT_SECONDS

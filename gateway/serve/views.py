@@ -83,7 +83,7 @@ def _first(estimates: Sequence[Estimate], prompt: Prompt) -> str:
     if difference <= 0:
         return (
             f"{sentence}, nearly the same as {second.worker.id}; near ties go to the worker that"
-            " holds more, then to the one with more free blocks."
+            " holds more, then to the cheaper one, then to the one with more places."
         )
     return f"{sentence}, {difference:.1f} ms less than {second.worker.id}."
 

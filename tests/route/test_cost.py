@@ -179,8 +179,8 @@ def test_ranking(offers: list[Offer]) -> None:
 
 
 def test_computing_weighs_more_than_waiting_as_long() -> None:
-    assert COST.weighed_ms(CostTerms(100, 20, 0, 0), COST.others(0)) == 180
-    assert COST.weighed_ms(CostTerms(0, 120, 0, 0), COST.others(0)) == 480
+    assert COST.weighed_ms(CostTerms(100, 20, 0, 0), COST.delays(0)) == 180
+    assert COST.weighed_ms(CostTerms(0, 120, 0, 0), COST.delays(0)) == 480
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_rate_near_the_mean_counts_as_the_mean(measured: float, rate: float) -
 
 
 def test_the_busier_the_pool_the_more_computing_weighs() -> None:
-    factors = [COST.others(crowd) for crowd in (0, 0.25, 0.5, 0.75, 1)]
+    factors = [COST.delays(crowd) for crowd in (0, 0.25, 0.5, 0.75, 1)]
     assert factors == sorted(factors)
     assert factors[0] == COST.compute_weight
     assert factors[2] == pytest.approx(COST.compute_weight + 0.8)

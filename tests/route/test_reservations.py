@@ -25,18 +25,23 @@ class ReservationsMachine(RuleBasedStateMachine):
         self.made: list[Reservation] = []
         self.live: list[Reservation] = []
         self.computing: list[Reservation] = []
-        # Not known to be computed, when their worker reported last; and what became of them.
+        # Seen, but not computed when their worker reported last; and what became of them.
         self.told: list[Reservation] = []
         self.known = dict.fromkeys(WORKERS, 0)
         self.done = dict.fromkeys(WORKERS, 0)
         self.when_reported = dict.fromkeys(WORKERS, 0)
         self.tokens: dict[Reservation, int] = {}
 
-    @rule(worker=st.sampled_from(WORKERS), own=st.integers(1, STRIDE - 1), length=st.integers(0, 8))
-    def reserve(self, worker: str, own: int, length: int) -> None:
+    @rule(
+        worker=st.sampled_from(WORKERS),
+        own=st.integers(1, STRIDE - 1),
+        length=st.integers(0, 8),
+        seen=st.booleans(),
+    )
+    def reserve(self, worker: str, own: int, length: int, seen: bool) -> None:
         self.now += 1
         reservation = Reservation(
-            worker, own + length * STRIDE, BOUNDARIES[:length], STRIDE, self.now
+            worker, own + length * STRIDE, BOUNDARIES[:length], STRIDE, self.now, seen=seen
         )
         self.reservations.reserve(reservation)
         self.made.append(reservation)
@@ -74,7 +79,7 @@ class ReservationsMachine(RuleBasedStateMachine):
     @rule(worker=st.sampled_from(WORKERS))
     def report(self, worker: str) -> None:
         self.reservations.reported(worker)
-        self.told += [each for each in self.computing if each.worker == worker]
+        self.told += [each for each in self.computing if each.worker == worker and each.seen]
         self.computing = [left for left in self.computing if left.worker != worker]
         self.known[worker] = sum(self.tokens[each] for each in self.told if each.worker == worker)
         self.done[worker] = 0
@@ -189,7 +194,9 @@ def test_a_request_that_outlives_its_reservation_leaves_no_place_at_its_worker()
 
 def test_what_was_computed_since_the_report_is_no_longer_waited_for() -> None:
     reservations = Reservations(LIFETIME, LIMIT)
-    first, second, third = (Reservation("a", tokens, [], STRIDE, 0.0) for tokens in (300, 200, 100))
+    first, second, third = (
+        Reservation("a", tokens, [], STRIDE, 0.0, seen=True) for tokens in (300, 200, 100)
+    )
     reservations.reserve(first)
     reservations.reserve(second)
     reservations.reported("a")
@@ -215,14 +222,39 @@ def test_what_others_have_sent_stays_in_the_backlog() -> None:
     assert Unreported(known=0, computed=0).backlog(800) == 800
 
 
-def test_a_request_that_ended_unseen_takes_nothing_off_the_report() -> None:
+def test_a_request_that_ended_before_its_first_token_takes_nothing_off_the_report() -> None:
     reservations = Reservations(LIFETIME, LIMIT)
-    asides = [Reservation("a", 300, [], STRIDE, 0.0) for _ in range(2)]
-    for aside in asides:
-        reservations.reserve(aside)
+    cancelled = Reservation("a", 300, [], STRIDE, 0.0, seen=True)
+    reservations.reserve(cancelled)
     reservations.reported("a")
-    reservations.release(asides[0])
+    reservations.release(cancelled)
     assert reservations.unreported("a").backlog(300) == 300
+
+
+def test_what_nobody_here_sees_computed_does_not_hide_what_is_seen() -> None:
+    reservations = Reservations(LIFETIME, LIMIT)
+    seen = Reservation("a", 800, [], STRIDE, 0.0, seen=True)
+    for reservation in (
+        Reservation("a", 4000, [], STRIDE, 0.0, gateway="peer", id=1),
+        Reservation("a", 4000, [], STRIDE, 0.0),
+        seen,
+    ):
+        reservations.reserve(reservation)
+    reservations.reported("a")
+    assert reservations.unreported("a").backlog(800) == 800
+    reservations.computed(seen)
+    assert reservations.unreported("a").backlog(800) == 0
+
+
+def test_nothing_is_left_of_a_worker_that_is_forgotten() -> None:
+    reservations = Reservations(LIFETIME, LIMIT)
+    first, second = (Reservation("a", 100, [], STRIDE, 0.0, seen=True) for _ in range(2))
+    reservations.reserve(first)
+    reservations.reserve(second)
+    reservations.reported("a")
+    reservations.computed(first)
+    reservations.forget("a")
+    assert reservations.unreported("a") == Unreported()
 
 
 @given(*[st.integers(0, 1000)] * 3, st.floats(0, 2000))

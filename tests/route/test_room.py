@@ -54,6 +54,8 @@ def test_a_worker_out_of_memory_keeps_a_short_queue_and_no_more() -> None:
 def test_the_backlog_is_no_longer_than_its_time() -> None:
     work = worker_room(occupied(Unreported(1, 30), backlog_tokens=50), 1.0).work
     assert work == pytest.approx(BACKLOG_MS * 0.1 - 50 - 30)
+    computed = occupied(Unreported(known=40, computed=30), backlog_tokens=50)
+    assert worker_room(computed, 1.0).work == pytest.approx(BACKLOG_MS * 0.1 - 50 + 30)
     unmeasured = occupied(prefill_tokens_per_second=0)
     assert worker_room(unmeasured, 7.0).work == BACKLOG_MS * 7
 

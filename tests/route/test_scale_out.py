@@ -85,7 +85,7 @@ def test_a_slower_one_is_left_alone_only_where_it_takes_much_longer(
 
 @given(backlog=st.integers(0, 8 * PREFIX))
 def test_it_gets_the_hot_prefix_exactly_when_waiting_costs_more(backlog: int) -> None:
-    weighed = 1 + COST.others(0.5 if backlog else 0)
+    weighed = 1 + COST.delays(0.5 if backlog else 0)
     waiting = (backlog + weighed * OWN) / RATE
     recomputing = weighed * (PREFIX + OWN) / RATE
     spills = waiting > COST.tie_limit_ms(recomputing)
