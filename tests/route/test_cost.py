@@ -1,7 +1,7 @@
 """The cost's terms by hand, and what must hold whatever the numbers."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from radixgate.v1.sync_pb2 import Load
 
@@ -130,13 +130,15 @@ LOADS = st.builds(
 
 
 @given(LOADS, st.integers(1, 10**5), st.floats(0, 1), st.floats(0, 1), st.integers(0, 10**6))
+@example(Load(prefill_work_per_second=2, attention_tokens=3), 3109, 3.4437249890110474e-16, 0, 0)
 def test_no_term_is_negative_and_holding_more_never_costs_more(
     load: Load, tokens: int, share: float, smaller: float, reserved: int
 ) -> None:
     warm = cost_of(tokens, share * tokens, load, reserved)
     cold = cost_of(tokens, smaller * share * tokens, load, reserved)
     assert min(warm) >= 0
-    assert all(less <= more for less, more in zip(warm, cold, strict=True))
+    # NOTE: but for rounding, where two differ by less than a token.
+    assert all(less <= more * (1 + 1e-12) for less, more in zip(warm, cold, strict=True))
     assert warm.total_ms == pytest.approx(sum(warm))
 
 
