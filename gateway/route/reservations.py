@@ -90,9 +90,11 @@ class Reservations:
         self._ended = ended
         # In the order of making, which is the order of expiry.
         self._live: dict[Reservation, None] = {}
-        # Work of each, made since the last report of its worker or before, and their sums.
+        # Work of each that was made since its worker's last report, and their sums.
         self._unreported: dict[str, dict[Reservation, int]] = {}
         self._work: Counter[str] = Counter()
+        # Of those made before, the work of each that is seen computed, and was not yet; their sums
+        # at that report, and what of these was computed since.
         self._reported: dict[str, dict[Reservation, int]] = {}
         self._known: Counter[str] = Counter()
         self._computed: Counter[str] = Counter()
