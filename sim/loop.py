@@ -15,7 +15,8 @@ class EventLoop:
 
     def call_at(self, when: float, callback: Callable[[], None]) -> None:
         """Call `callback` at `when`, or now if that is past."""
-        heapq.heappush(self._due, (max(when, self.now), next(self._numbers), callback))
+        due = when if when > self.now else self.now
+        heapq.heappush(self._due, (due, next(self._numbers), callback))
 
     def run(self, until: Callable[[], bool]) -> None:
         """Let time pass until `until()`.

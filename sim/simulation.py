@@ -166,6 +166,8 @@ class Simulation:
         if self.workers[0].needs(request) > most:
             self.refuse(job, f"longer than the KV memory of a worker, {most} tokens")
             return
+        # NOTE: all are asked for in the end, and one by one each costs a pass over its prefix.
+        job.prompt.boundaries[:]
         self._policy.arrived(job)
 
     def _over(self, number: int) -> None:

@@ -3,7 +3,7 @@
 Order does not matter and one change costs one operation, so both ends of `KvSync` keep it current.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import xor
@@ -22,7 +22,7 @@ class SetDigest:
         distinct = list(hashes)
         return cls(len(distinct), reduce(xor, distinct, 0))
 
-    def changed(self, added: Iterable[int], removed: Iterable[int]) -> "SetDigest":
+    def changed(self, added: Collection[int], removed: Collection[int]) -> "SetDigest":
         """The digest after hashes not in the set were `added` and hashes in it `removed`."""
-        plus, minus = SetDigest.of(added), SetDigest.of(removed)
-        return SetDigest(self.count + plus.count - minus.count, self.xor ^ plus.xor ^ minus.xor)
+        xored = reduce(xor, removed, reduce(xor, added, self.xor))
+        return SetDigest(self.count + len(added) - len(removed), xored)

@@ -51,7 +51,7 @@ def unpack_hashes(packed: bytes) -> list[PrefixHash]:
     Raises:
         ValueError: the length is not a whole number of hashes.
     """
-    return cast(list[PrefixHash], _unpack("Q", HASH_BYTES, packed, "prefix hashes"))
+    return cast("list[PrefixHash]", _unpack("Q", HASH_BYTES, packed, "prefix hashes"))
 
 
 def prefix_hash(packed: bytes | memoryview, tokens: int, seed: NamespaceSeed) -> PrefixHash:
@@ -78,7 +78,7 @@ class PrefixHasher:
         completed: list[PrefixHash] = []
         view = memoryview(packed)
         update = self._state.update
-        digest = cast(Callable[[], PrefixHash], self._state.intdigest)
+        digest = cast("Callable[[], PrefixHash]", self._state.intdigest)
         missing = -self._length % self._stride_bytes
         self._length += len(view)
         if missing:
@@ -120,7 +120,7 @@ class BoundaryHashes(Sequence[PrefixHash]):
         if isinstance(at, slice):
             if None in self._made[at]:
                 self._made[:] = boundary_hashes(self._packed, self._stride, self._seed)
-            return cast(list[PrefixHash], self._made[at])
+            return cast("list[PrefixHash]", self._made[at])
         made = self._made[at]
         if made is None:
             count = range(1, len(self._made) + 1)[at]

@@ -18,38 +18,37 @@ class Booking:
     def __init__(self, manager: KVManager) -> None:
         self._manager = manager
 
-    def take(self, sequence: Sequence, tokens: int) -> None:
-        """The blocks for so many tokens, which are spare."""
-        assert sequence.kv
-        taken = self._manager.grow(sequence.kv, tokens)
-        assert taken, "a leap went beyond the memory"
+    def take(self, lengths: Iterable[tuple[Sequence, int]]) -> bool:
+        """The blocks for so many tokens of each; False, and none, when there are too few."""
+        growing = {each.kv: tokens for each, tokens in lengths if each.kv}
+        if self._manager.grow_all(growing):
+            return True
+        lacking, stats = self._manager.lacking, self._manager.stats()
+        wanted = sum(lacking(kv, tokens) for kv, tokens in growing.items() if tokens > kv.room)
+        if wanted > stats.free_blocks + stats.cached_blocks:
+            return False
+        # NOTE: one by one, as in single steps: so each takes protection from as few who wait as it
+        # must.
+        return all(self._manager.grow(kv, tokens) for kv, tokens in growing.items())
 
     def look_at(self, sequence: Sequence, visit: Visit) -> bool:
-        """Book what was generated, if that is to be done now; whether it has ended."""
-        self.take(sequence, visit.length - 1)
-        first = len(sequence.tokens) == sequence.request.prompt_tokens
+        """Book what was generated, if that is to be done now; whether it has ended.
+
+        It has the blocks for that.
+        """
+        first = sequence.tokens.length == sequence.request.prompt_tokens
         ended = visit.length == visit.final_length
         if ended or first:
             self._book(sequence, visit)
         return ended
 
-    def take_newest(self, visits: list[tuple[Sequence, Visit]]) -> bool:
-        """Blocks for the newest token of each; False, and none, when there are too few for all."""
-        full = [each for each in visits if each[0].kv and each[1].length > each[0].kv.room]
-        stats = self._manager.stats()
-        if len(full) > stats.free_blocks + stats.cached_blocks:
-            return False
-        for sequence, visit in full:
-            self.take(sequence, visit.length)
-        return True
-
     def book_all(self, visits: Iterable[tuple[Sequence, Visit]]) -> None:
         """So that nothing is lost that was computed."""
         for sequence, visit in visits:
-            if visit.length > len(sequence.tokens):
+            if visit.length > sequence.tokens.length:
                 self._book(sequence, visit)
 
     def _book(self, sequence: Sequence, visit: Visit) -> None:
         assert sequence.kv
         visit.book(sequence.tokens)
-        self._manager.commit(sequence.kv, sequence.tokens, len(sequence.tokens) - 1)
+        self._manager.commit(sequence.kv, sequence.tokens, sequence.tokens.length - 1)

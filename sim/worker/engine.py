@@ -8,6 +8,7 @@ in the midst of a leap has memory, rates, `steps`, `gaps` and `busy_seconds` as 
 began, which is no longer ago than `MOST_LEAP_SECONDS`.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -129,7 +130,7 @@ class EngineWorker(Worker):
                 self._generating.leave(sequence)
                 sequence.times.last_token = self._last_step
         # NOTE: who comes back all cached, from a preemption, had its last token long ago.
-        back = [each for each in step.generating if each not in self._generating]
+        back = self._generating.others(step.generating)
         for sequence in back:
             self._generating.join(sequence, self._visits[sequence])
         if step.prompts or back:
@@ -194,17 +195,28 @@ class EngineWorker(Worker):
         for sequence, visit in due:
             ends = self._booking.look_at(sequence, visit)
             (ended if ends else go_on).append((sequence, visit))
+        generating = self._generating
         for sequence, visit in ended:
+            if sequence in generating:
+                generating.end(sequence)
             self._scheduler.remove(sequence)
             del self._visits[sequence]
             visit.preemptions = sequence.preemptions
             self._listener.ended(visit)
-        if not self._booking.take_newest(go_on):
+        if not self._booking.take((sequence, visit.length) for sequence, visit in go_on):
             # NOTE: so that who has to give up its blocks now has all that it generated cached.
-            self._generating.settle()
+            generating.settle()
             self._booking.book_all(self._visits.items())
         for sequence, visit in go_on:
-            self._generating.join(sequence, visit)
+            if sequence in generating:
+                generating.go_on(sequence, visit)
+            else:
+                generating.join(sequence, visit)
+
+    def _take(self, lengths: Iterable[tuple[Sequence, int]]) -> None:
+        """The blocks for what has been computed, which no leap goes beyond."""
+        taken = self._booking.take(lengths)
+        assert taken, "a leap went beyond the memory"
 
     def _gap_of(self, sequence: Sequence) -> None:
         """Between the last token of one that was away, and the one that it has now."""
@@ -240,8 +252,7 @@ class EngineWorker(Worker):
     def _cut(self, leap: Leap) -> None:
         """End with the step that is under way. Until that, all steps have their blocks."""
         steps = leap.steps_by(self._loop.now)
-        for sequence, length in self._generating.due_in(steps):
-            self._booking.take(sequence, length - 1)
+        self._take(self._generating.due_in(steps))
         if steps < leap.steps:
             self._fly(replace(leap, steps=steps))
 
@@ -257,5 +268,7 @@ class EngineWorker(Worker):
         step_seconds = seconds / leap.steps
         self._rates.generations(leap.generations, step_seconds, leap.steps)
         self._gap(step_seconds, leap.generations * leap.steps)
-        self._look_at(self._generating.advance(leap.steps))
+        due = self._generating.advance(leap.steps)
+        self._take((sequence, visit.length - 1) for sequence, visit in due)
+        self._look_at(due)
         self._begin()

@@ -110,7 +110,8 @@ class SlowCache:
         sequence = Sequence(seed, ids, self.matched(seed, ids), 0)
         alone = not self.running
         self.running.append(sequence)
-        while not self.fits(sequence, length, strict=True):
+        wanted = self.wanted(sequence, length)
+        while not self.fits(seed, wanted, strict=True):
             if not (alone and self.give_up_one()):
                 assert not alone, "what fits alone must fit when alone"
                 self.running.pop()
@@ -119,33 +120,41 @@ class SlowCache:
         self.requests += hit
         for prefix in self.prefixes(seed, ids, sequence.shared) if hit else ():
             self.hits[prefix].append(self.requests)
-        self.take(sequence, length)
+        self.take(seed, wanted)
+        sequence.private += wanted
         return sequence
 
     def grow(self, sequence: Sequence, length: int) -> bool:
-        if not self.wanted(sequence, length):
-            return True
-        while not self.fits(sequence, length, strict=False):
+        while not self.grow_all([(sequence, length)]):
             alone = len(self.running) == 1
             if self.waiting:
                 self.waiting.popitem()
             elif not (alone and self.give_up_one()):
                 return False
-        self.take(sequence, length)
+        return True
+
+    def grow_all(self, lengths: list[tuple[Sequence, int]]) -> bool:
+        wanted = [self.wanted(sequence, length) for sequence, length in lengths]
+        if not sum(wanted):
+            return True
+        seed = lengths[0][0].seed
+        if not self.fits(seed, sum(wanted), strict=False):
+            return False
+        self.take(seed, sum(wanted))
+        for (sequence, _), blocks in zip(lengths, wanted, strict=True):
+            sequence.private += blocks
         return True
 
     def wanted(self, sequence: Sequence, length: int) -> int:
         return max(0, -(-length // self.block_size) - sequence.shared - sequence.private)
 
-    def fits(self, sequence: Sequence, length: int, *, strict: bool) -> bool:
-        seed, wanted = sequence.seed, self.wanted(sequence, length)
+    def fits(self, seed: int, wanted: int, *, strict: bool) -> bool:
         excess = self.used(seed) + wanted - self.maximum[seed]
         if strict and excess > self.spare(seed, seed):
             return False
         return wanted <= self.free() + sum(self.spare(other, seed) for other in self.guaranteed)
 
-    def take(self, sequence: Sequence, length: int) -> None:
-        seed, wanted = sequence.seed, self.wanted(sequence, length)
+    def take(self, seed: int, wanted: int) -> None:
         excess = self.used(seed) + wanted - self.maximum[seed]
         for _ in range(min(excess, self.spare(seed, seed))):
             self.evict_one([seed])
@@ -154,7 +163,6 @@ class SlowCache:
             spare = [other for other in self.guaranteed if self.spare(other, seed)]
             others = [other for other in spare if other != seed]
             self.evict_one(others if guaranteed and others else spare)
-        sequence.private += wanted
 
     def give_up_one(self) -> bool:
         if self.waiting:

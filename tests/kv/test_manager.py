@@ -200,6 +200,22 @@ class ManagerMachine(RuleBasedStateMachine):
             one.slow.ids.append(token)
 
     @precondition(lambda self: self.running)
+    @rule(data=st.data(), token=st.integers(0, 1))
+    def decode_together(self, data: st.DataObject, token: int) -> None:
+        seed = data.draw(st.sampled_from(self.running)).slow.seed
+        of_seed = [one for one in self.running if one.slow.seed == seed]
+        growing = [one for one in of_seed if data.draw(st.booleans())]
+        more = {one: data.draw(st.integers(0, one.final - len(one.tokens))) for one in growing}
+        lengths = {one: len(one.tokens) + tokens for one, tokens in more.items()}
+        before = [len(one.kv.blocks) for one in growing]
+        fits = self.slow.grow_all([(one.slow, length) for one, length in lengths.items()])
+        assert self.manager.grow_all({one.kv: lengths[one] for one in growing}) == fits
+        assert fits or before == [len(one.kv.blocks) for one in growing]
+        for one, tokens in more.items() if fits else ():
+            one.tokens.extend(pack_tokens([token] * tokens))
+            one.slow.ids.extend([token] * tokens)
+
+    @precondition(lambda self: self.running)
     @rule(data=st.data())
     def close(self, data: st.DataObject) -> None:
         self.end(data.draw(st.sampled_from(self.running)))
@@ -308,6 +324,27 @@ def test_a_fully_cached_prompt_has_everything_stored_and_room_for_one_more(
     assert kv
     assert kv.stored == kv.cached == 4
     assert len(kv.blocks) == 3
+
+
+def test_who_exceeded_its_maximum_gives_back_more_than_it_asks_for() -> None:
+    shares = {"1": Share(0.0, 0.5)}
+    manager = KVManager(BLOCKS, BLOCK, STRIDE, KvEvents(nullcontext()), MemoryPolicy(shares=shares))
+    tokens = [tokens_of(1, [which, 2]) for which in (1, 2)]
+    first, second = (manager.open(each, 10) for each in tokens)
+    assert first
+    assert second
+    for kv, each in zip((first, second), tokens, strict=True):
+        assert manager.grow(kv, 8)
+        each.extend(pack_tokens([3] * 6))
+        manager.commit(kv, each, 8)
+    manager.close(first)
+    manager.close(second)
+    assert manager.stats().free_blocks == 2
+    third = manager.open(tokens_of(1, [4]), 2)
+    assert third
+    assert len(third.blocks) == 1
+    manager.check_integrity()
+    assert manager.stats().free_blocks == 5
 
 
 def test_namespaces_share_nothing(manager: KVManager) -> None:

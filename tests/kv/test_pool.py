@@ -29,6 +29,13 @@ def test_hands_out_each_block_once(num_blocks: int, steps: list[tuple[bool, int]
         pool.check_integrity()
 
 
+def test_fewer_than_none_are_refused() -> None:
+    pool = BlockPool(4, 16)
+    with pytest.raises(RuntimeError, match="-1 blocks asked, 4 free of 4"):
+        pool.allocate(-1)
+    assert pool.num_free == 4
+
+
 def test_a_block_is_not_freed_twice() -> None:
     pool = BlockPool(2, 4)
     block = pool.allocate(1)

@@ -24,5 +24,5 @@ def test_the_first_is_the_one_left_longest_ago(steps: list[tuple[int, int]]) -> 
             queue.push(node)
             inside.append(node)
         assert len(queue) == len(inside)
-        assert queue.first() is min(inside, key=lambda each: each.left, default=None)
+        assert queue.first is min(inside, key=lambda each: each.left, default=None)
         assert len(queue._heap) <= 2 * len(inside) + 1, "dead entries pile up"

@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
     def chunks(self) -> list[Chunk]:
         """All that is to be computed, generations first."""
-        return [_newest(each, len(each.tokens)) for each in self.generating] + self.prompts
+        return [_newest(each, each.tokens.length) for each in self.generating] + self.prompts
 
     @property
     def prompt_tokens(self) -> int:
@@ -132,17 +132,21 @@ class Scheduler:
             kv = sequence.kv
             if kv is None:
                 continue
-            length = len(sequence.tokens)
+            length = sequence.tokens.length
             if length - kv.stored > 1:
                 later.append(sequence)
             elif length <= kv.room or self._make_room(sequence, length, plan, preempted):
-                plan.add_newest(sequence, length)
+                # NOTE: in line, since all that generate pass here at each step.
+                if length > sequence.request.prompt_tokens:
+                    plan.generating.append(sequence)
+                else:
+                    plan.add(sequence, length)
         for sequence in later:
-            length = len(sequence.tokens)
+            length = sequence.tokens.length
             goes_on = sequence.kv and plan.has_room(sequence.pending)
             if goes_on and self._make_room(sequence, length, plan, preempted):
                 plan.add(sequence, length)
-        admitted = self._admit(plan)
+        admitted = self._admit(plan, [each for each in later if each.kv])
         return plan.step(admitted, preempted)
 
     def _make_room(
@@ -159,13 +163,13 @@ class Scheduler:
             preempted.append(victim)
         return sequence.kv is not None
 
-    def _admit(self, plan: "_Plan") -> list[Sequence]:
+    def _admit(self, plan: "_Plan", computing: list[Sequence]) -> list[Sequence]:
+        """Who comes in, while the prompts of `computing` are computed; these join them."""
         admitted: list[Sequence] = []
         full = len(self.running) == self._max_running
         if not self.waiting or self._overcommitted or not plan.left or full:
             return admitted
         in_turn, refused = self._in_turn(), set[str]()
-        computing = [each for each in self.running if each.pending > 1]
         while len(self.running) < self._max_running:
             sequence = self._next(in_turn, refused, computing)
             if sequence is None:
@@ -187,7 +191,7 @@ class Scheduler:
             insort(self.running, sequence, key=_urgency)
             self._admissions += 1
             admitted.append(sequence)
-            plan.add(sequence, len(sequence.tokens))
+            plan.add(sequence, sequence.tokens.length)
             computing.append(sequence)
         return admitted
 
@@ -259,59 +263,52 @@ class _Plan:
         beside: tokens of it that prompts may have when generations go on; None: no less than all.
 
     Attributes:
-        left: tokens of the budget that nobody has.
+        generating: of which just the newest token is computed, of a generation under way.
     """
 
     def __init__(self, budget: int, beside: int | None) -> None:
-        self.left = budget
+        self.generating: list[Sequence] = []
+        self._budget = budget
         self._beside = budget if beside is None else beside
         self._prompt_tokens = 0
-        self._generating: list[Sequence] = []
         self._prompts: list[Chunk] = []
+
+    @property
+    def left(self) -> int:
+        """Tokens of the budget that nobody has."""
+        return self._budget - len(self.generating) - self._prompt_tokens
 
     def has_room(self, pending: int) -> bool:
         """Whether some of so many `pending` tokens can be computed."""
         return self._room(pending) > 0
 
-    def add_newest(self, sequence: Sequence, length: int) -> None:
-        """Compute the last of the `length` tokens that `sequence` has."""
-        self.left -= 1
-        if length > sequence.request.prompt_tokens:
-            self._generating.append(sequence)
-        else:
-            self._prompts.append(_newest(sequence, length))
-            self._prompt_tokens += 1
-
     def add(self, sequence: Sequence, length: int) -> None:
         """As much as there is room for of the `length` tokens that `sequence` has."""
         pending = sequence.pending
-        if pending == 1:
-            self.add_newest(sequence, length)
+        if pending == 1 and length > sequence.request.prompt_tokens:
+            self.generating.append(sequence)
             return
         tokens = min(pending, self._room(pending))
         start = length - pending
         self._prompts.append(Chunk(sequence, start, start + tokens, tokens == pending))
         self._prompt_tokens += tokens
-        self.left -= tokens
 
     def drop(self, sequence: Sequence) -> None:
         """Compute nothing of `sequence`; harmless when it is not in the plan."""
-        if sequence in self._generating:
-            self._generating.remove(sequence)
-            self.left += 1
+        if sequence in self.generating:
+            self.generating.remove(sequence)
         for chunk in self._prompts:
             if chunk.sequence is sequence:
                 self._prompts.remove(chunk)
                 self._prompt_tokens -= chunk.length
-                self.left += chunk.length
                 break
 
     def step(self, admitted: list[Sequence], preempted: list[Sequence]) -> Step:
         """The plan as it is now."""
-        return Step(self._generating, self._prompts, admitted, preempted)
+        return Step(self.generating, self._prompts, admitted, preempted)
 
     def _room(self, pending: int) -> int:
-        if pending > 1 and self._generating:
+        if pending > 1 and self.generating:
             return min(self.left, self._beside - self._prompt_tokens)
         return self.left
 

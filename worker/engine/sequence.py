@@ -75,6 +75,7 @@ class Sequence:
         cached_hint: tokens found cached when last looked up while waiting.
         reuse: of the prompt, when first scheduled; None until then.
         preemptions: how often it lost its blocks.
+        urgency: see the type.
     """
 
     request: Request
@@ -87,11 +88,10 @@ class Sequence:
     cached_hint: int = 0
     reuse: Reuse | None = None
     preemptions: int = 0
+    urgency: Urgency = field(init=False)
 
-    @property
-    def urgency(self) -> Urgency:
-        """See the type."""
-        return -self.request.priority, self.order
+    def __post_init__(self) -> None:
+        self.urgency = -self.request.priority, self.order
 
     @property
     def counts(self) -> bool:
@@ -102,18 +102,18 @@ class Sequence:
     def pending(self) -> int:
         """Tokens to compute before the next comes; at least 1, since the last gives the next."""
         stored = self.kv.stored if self.kv else self.cached_hint
-        pending = len(self.tokens) - stored
+        pending = self.tokens.length - stored
         return pending if pending > 1 else 1
 
     @property
     def output_tokens(self) -> int:
         """Tokens generated so far, here or elsewhere."""
-        return len(self.tokens) - self.request.prompt_tokens
+        return self.tokens.length - self.request.prompt_tokens
 
     @property
     def tokens_left(self) -> int:
         """Tokens that it may still generate."""
-        return self.request.final_length - len(self.tokens)
+        return self.request.final_length - self.tokens.length
 
     def append(self, token: int, now: float) -> tuple[Output, Finished | None]:
         """Take the token just sampled, at time `now`; `Finished` when it ends here."""
@@ -151,7 +151,7 @@ def backlog(sequences: Iterable[Sequence], attention_tokens: int) -> Backlog:
     """What is pending of all `sequences`; `attention_tokens` is of the model."""
     tokens, work = 0, 0.0
     for sequence in sequences:
-        pending, length = sequence.pending, len(sequence.tokens)
+        pending, length = sequence.pending, sequence.tokens.length
         tokens += pending
         work += prefill_work(length - pending, length, attention_tokens)
     return Backlog(tokens, work)

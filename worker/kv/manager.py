@@ -16,9 +16,11 @@ A sequence's table is shared blocks first, which are the tree's and never change
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from radixgate.prefix import PrefixHash
 
 from worker.kv.account import Account, Accounts
 from worker.kv.contents import Contents
@@ -29,7 +31,7 @@ from worker.kv.misses import Misses
 from worker.kv.node import Hold, Node
 from worker.kv.pins import Pins
 from worker.kv.pool import BlockPool
-from worker.kv.radix import Evicted, Match, RadixTree
+from worker.kv.radix import Match, RadixTree
 from worker.kv.regret import Regret
 from worker.kv.tokens import Tokens
 from worker.kv.waiting import Waiting
@@ -209,6 +211,10 @@ class KVManager:
             kv = self._admit(tokens, length, hit)
         return kv
 
+    def lacking(self, kv: SequenceKV, length: int) -> int:
+        """Blocks that `kv` has not for `length` tokens, which go beyond its room."""
+        return -((kv.room - length) // self.block_size)
+
     def grow(self, kv: SequenceKV, length: int) -> bool:
         """Give `kv` blocks for `length` tokens, evicting what nobody holds.
 
@@ -217,17 +223,31 @@ class KVManager:
         Returns:
             False when there are not enough; then only waiting sequences may have lost protection.
         """
-        assert kv._node
-        if length <= kv.room:
-            return True
-        wanted = self._pool.blocks_for(length) - len(kv.blocks)
-        account = kv._node.account
-        while self._missing(wanted) > self._accounts.evictable_for(account):
+        while not self.grow_all({kv: length}):
             alone = len(self._open) == 1
             if not (self._give_up_one() if alone else self._waiting.give_up_one()):
                 return False
-        kv.blocks.extend(self._take(wanted, account))
-        kv.room = len(kv.blocks) * self.block_size
+        return True
+
+    def grow_all(self, lengths: Mapping[SequenceKV, int]) -> bool:
+        """`grow` of several, all of one account, which evicts once for them all.
+
+        Returns:
+            False when there are not enough while what waits stays protected; nothing has changed.
+        """
+        wanted = {
+            kv: self.lacking(kv, length) for kv, length in lengths.items() if length > kv.room
+        }
+        if not wanted:
+            return True
+        account, total = self._account_of_all(wanted), sum(wanted.values())
+        if self._missing(total) > self._accounts.evictable_for(account):
+            return False
+        blocks, taken = self._take(total, account), 0
+        for kv, count in wanted.items():
+            kv.blocks.extend(blocks[taken : taken + count])
+            kv.room += count * self.block_size
+            taken += count
         return True
 
     def yields(self, kv: SequenceKV, asker: SequenceKV) -> bool:
@@ -263,7 +283,9 @@ class KVManager:
 
     def clear(self) -> None:
         """Forget every prefix that nobody holds: no sequence, no pin."""
-        self._release(self._tree.clear(), Reason.CLEARED)
+        gone = self._tree.clear()
+        self._pool.free(gone.blocks)
+        self._left(gone.hashes, Reason.CLEARED)
 
     def stats(self) -> KVStats:
         """What the pool holds now, in O(1)."""
@@ -357,34 +379,47 @@ class KVManager:
         """Make way for a sequence that is alone; False when nothing is held for later."""
         return self._waiting.give_up_one() or self._pins.give_up_one()
 
+    def _account_of_all(self, kvs: Iterable[SequenceKV]) -> Account:
+        """Theirs, of which there is one."""
+        accounts = {kv._node.account for kv in kvs if kv._node}
+        assert len(accounts) == 1, "they are closed, or of several accounts"
+        return accounts.pop()
+
     def _take(self, wanted: int, account: Account) -> "array[int]":
         """Blocks for a sequence of `account`.
 
         They come from its own cache as far as it exceeds its maximum, from others' while it has no
-        more than its guarantee, and else from whoever has what is worth least.
+        more than its guarantee, and else from whoever has what is worth least. What is evicted
+        goes to the sequence at once; through the pool goes only what is beyond that, when it
+        exceeded its maximum before.
         """
+        blocks = array("q")
         if excess := account.excess(wanted):
-            self._evict(min(excess, account.evictable), [account], account)
+            blocks += self._evict(min(excess, account.evictable), [account], account)
         if account.blocks + wanted <= account.guaranteed:
             others = [other for other in self._accounts if other is not account]
             spare = sum(other.spare(account) for other in others)
-            self._evict(min(self._missing(wanted), spare), others, account)
-        self._evict(self._missing(wanted), self._accounts, account)
+            missing = self._missing(wanted - len(blocks))
+            blocks += self._evict(min(missing, spare), others, account)
+        blocks += self._evict(self._missing(wanted - len(blocks)), self._accounts, account)
         account.blocks += wanted
-        return self._pool.allocate(wanted)
+        self._pool.free(blocks[wanted:])
+        return blocks[:wanted] + self._pool.allocate(max(0, wanted - len(blocks)))
 
     def _missing(self, wanted: int) -> int:
         """How many more than the free ones; below 0 when there are free ones to spare."""
         return wanted - self._pool.num_free
 
-    def _evict(self, wanted: int, accounts: Iterable[Account], asker: Account) -> None:
-        if wanted > 0:
-            gone = self._tree.evict(wanted, accounts, asker)
-            self._regret.evicted(gone.hashes, len(gone.blocks))
-            self._release(gone, Reason.CAPACITY)
+    def _evict(self, wanted: int, accounts: Iterable[Account], asker: Account) -> "array[int]":
+        if wanted <= 0:
+            return array("q")
+        gone = self._tree.evict(wanted, accounts, asker)
+        self._regret.evicted(gone.hashes, len(gone.blocks))
+        self._left(gone.hashes, Reason.CAPACITY)
+        return gone.blocks
 
-    def _release(self, gone: Evicted, reason: Reason) -> None:
-        self._pool.free(gone.blocks)
-        if gone.hashes:
-            self._contents.removed(gone.hashes)
-            self._events.removed(gone.hashes, reason)
+    def _left(self, hashes: list[PrefixHash], reason: Reason) -> None:
+        """These boundaries are in the tree no more."""
+        if hashes:
+            self._contents.removed(hashes)
+            self._events.removed(hashes, reason)

@@ -69,7 +69,7 @@ class Node:
         parent: "Node | None" = None,
         *,
         start: int = 0,
-        edge: bytes = b"",
+        edge: bytes | memoryview = b"",
         blocks: "array[int] | None" = None,
         hashes: list[PrefixHash] | None = None,
     ) -> None:

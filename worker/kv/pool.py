@@ -28,10 +28,10 @@ class BlockPool:
         """Take `count` blocks, the last freed first.
 
         Raises:
-            RuntimeError: fewer are free; then none is taken.
+            RuntimeError: fewer are free, or fewer than none are asked; then none is taken.
         """
         kept = len(self._free) - count
-        if kept < 0:
+        if not 0 <= kept <= len(self._free):
             raise RuntimeError(f"{count} blocks asked, {self.num_free} free of {self.num_blocks}")
         blocks = self._free[kept:][::-1]
         del self._free[kept:]

@@ -7,9 +7,14 @@ from worker.kv.node import Node
 
 
 class LeafQueue:
-    """A heap by `Node.left`; O(log n) for each operation, memory in proportion to its leaves."""
+    """A heap by `Node.left`; O(log n) for each operation, memory in proportion to its leaves.
+
+    Attributes:
+        first: the leaf that was left longest ago; None when there is none.
+    """
 
     def __init__(self) -> None:
+        self.first: Node | None = None
         # An entry is dead once its number is no longer that of its node; it stays until it comes
         # up, or until there are more dead ones than others.
         self._heap: list[tuple[int, int, Node]] = []
@@ -25,6 +30,7 @@ class LeafQueue:
         node.queue, node.entry = self, next(self._numbers)
         heapq.heappush(self._heap, (node.left, node.entry, node))
         self._size += 1
+        self.first = self._heap[0][2]
 
     def discard(self, node: Node) -> None:
         """Take out a leaf of this queue."""
@@ -34,15 +40,9 @@ class LeafQueue:
         if len(self._heap) > 2 * self._size:
             self._heap = [entry for entry in self._heap if self._lives(entry)]
             heapq.heapify(self._heap)
-
-    def first(self) -> Node | None:
-        """The leaf that was left longest ago."""
-        while self._heap:
-            _, number, node = self._heap[0]
-            if node.queue is self and node.entry == number:
-                return node
+        while self._heap and not self._lives(self._heap[0]):
             heapq.heappop(self._heap)
-        return None
+        self.first = self._heap[0][2] if self._heap else None
 
     def _lives(self, entry: tuple[int, int, Node]) -> bool:
         _, number, node = entry

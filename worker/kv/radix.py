@@ -204,31 +204,38 @@ class RadixTree:
         if not new:
             return Extension(node, held, [])
         stored = tokens.hashes[node.end // self._boundary_blocks : limit // self._boundary_blocks]
-        edge = self._bytes(tokens, node.end, limit)
         shared = node.children or node.heat or node.holds != [1, 0, 0]
-        if node.parent and not (shared or node.trimmed):
-            # NOTE: only this sequence has had the leaf, so it grows in place: one node a sequence.
-            # Never where others were evicted, see `_resume`.
-            node.edge += edge
-            node.blocks += new
-            node.hashes += stored
-        else:
-            leaf = Node(
-                node.seed,
-                node.account,
-                node,
-                start=node.end,
-                edge=edge,
-                blocks=new,
-                hashes=stored,
-            )
-            node.children[self._first(edge)] = leaf
-            insort(node.firsts, self._first(edge))
-            leaf.holds[Hold.RUNNING] = 1
-            node = leaf
+        place = slice(node.end * self._block_bytes, limit * self._block_bytes)
+        with memoryview(tokens.packed) as packed, packed[place] as edge:
+            if node.parent and not (shared or node.trimmed):
+                # NOTE: only this sequence has had the leaf, so it grows in place: one node a
+                # sequence. Never where others were evicted, see `_resume`.
+                node.edge += edge
+                node.blocks += new
+                node.hashes += stored
+            else:
+                node = self._add_leaf(node, edge, new, stored)
         self.num_blocks += len(new)
         self._count(node, len(new))
         return Extension(node, held + new, list(stored))
+
+    def _add_leaf(
+        self, parent: Node, edge: memoryview, blocks: "array[int]", hashes: list[PrefixHash]
+    ) -> Node:
+        """A new child of `parent` for a sequence that runs."""
+        leaf = Node(
+            parent.seed,
+            parent.account,
+            parent,
+            start=parent.end,
+            edge=edge,
+            blocks=blocks,
+            hashes=hashes,
+        )
+        parent.children[self._first(edge)] = leaf
+        insort(parent.firsts, self._first(edge))
+        leaf.holds[Hold.RUNNING] = 1
+        return leaf
 
     def evict(self, wanted: int, accounts: Iterable[Account], asker: Account) -> Evicted:
         """Take out `wanted` blocks of `accounts` that may go for `asker`."""
@@ -303,7 +310,7 @@ class RadixTree:
         child = node.children.get(self._bytes(tokens, node.end, node.end + 1))
         if child is None:
             return None
-        return child, self._agreeing(child, tokens, limit)
+        return child, self._agreeing(child, tokens, limit, 1)
 
     def _resume(self, node: Node, known: int, tokens: Tokens, limit: int) -> tuple[Node, int]:
         """The last node of a match of `known` blocks, as it is now, and how many of its agree.
@@ -316,15 +323,20 @@ class RadixTree:
         known = min(known - node.start, len(node.blocks))
         return node, self._agreeing(node, tokens, limit, known)
 
-    def _agreeing(self, node: Node, tokens: Tokens, limit: int, known: int = 0) -> int:
+    def _agreeing(self, node: Node, tokens: Tokens, limit: int, known: int) -> int:
         """How many blocks of `node` agree with `tokens`, the first `known` being known to."""
-        size, offset = self._block_bytes, (node.start + known) * self._block_bytes
         most = min(len(node.blocks), limit - node.start)
+        if known >= most:
+            return most
+        size, offset = self._block_bytes, (node.start + known) * self._block_bytes
         with memoryview(node.edge) as edge:
 
             def differ(blocks: int) -> bool:
                 return not tokens.packed.startswith(edge[known * size : blocks * size], offset)
 
+            # NOTE: of what waits, most is looked up again and again, and still differs at once.
+            if differ(known + 1):
+                return known
             if not differ(most):
                 return most
             return known + bisect_left(range(known, most), True, key=differ) - 1
@@ -396,7 +408,7 @@ class RadixTree:
             if not account.spare(asker):
                 continue
             for kind, queue in enumerate(account.leaves):
-                leaf = queue.first()
+                leaf = queue.first
                 if leaf is None:
                     continue
                 worth = self._policy.worth(kind, self._tick - leaf.left), leaf.left
@@ -451,7 +463,7 @@ class RadixTree:
         with memoryview(tokens.packed) as packed:
             return bytes(packed[start * self._block_bytes : end * self._block_bytes])
 
-    def _first(self, edge: bytes | bytearray) -> bytes:
+    def _first(self, edge: bytearray | memoryview) -> bytes:
         return bytes(edge[: self._block_bytes])
 
 

@@ -26,24 +26,32 @@ class Tokens:
         tenant: whose memory they count as; one namespace has one tenant.
 
     Attributes:
+        length: how many there are.
         packed: all tokens as little-endian uint32. Only this class changes it.
         hashes: one for each whole `stride` tokens, shortest prefix first.
-        contents: as `hashes`, but equal for all namespaces of the tenant.
+        contents: as `hashes`, but equal for all namespaces of the tenant. The same list where the
+            namespace has nothing but the tenant.
     """
 
     def __init__(self, seed: NamespaceSeed, stride: int, tenant: str = "") -> None:
         self.seed = seed
         self.stride = stride
         self.tenant = tenant
+        self.length = 0
         self.packed = bytearray()
         self.hashes: list[PrefixHash] = []
         self.contents: list[PrefixHash] = []
         self._stride_bytes = stride * TOKEN_BYTES
         self._hasher = PrefixHasher(stride, seed)
-        self._content_hasher = PrefixHasher(stride, _content_seed(tenant))
+        self._content_hasher: PrefixHasher | None = None
+        content_seed = _content_seed(tenant)
+        if seed == content_seed:
+            self.contents = self.hashes
+        else:
+            self._content_hasher = PrefixHasher(stride, content_seed)
 
     def __len__(self) -> int:
-        return len(self.packed) // TOKEN_BYTES
+        return self.length
 
     def append(self, token: int) -> None:
         """Add one token id.
@@ -74,9 +82,11 @@ class Tokens:
 
     def _add(self, packed: bytes) -> None:
         self.packed += packed
+        self.length = len(self.packed) // TOKEN_BYTES
         hashed = len(self.hashes) * self._stride_bytes
         if len(self.packed) - hashed >= self._stride_bytes:
             whole = len(self.packed) // self._stride_bytes * self._stride_bytes
             with memoryview(self.packed) as view, view[hashed:whole] as passed:
                 self.hashes += self._hasher.update(passed)
-                self.contents += self._content_hasher.update(passed)
+                if self._content_hasher is not None:
+                    self.contents += self._content_hasher.update(passed)
