@@ -213,7 +213,7 @@ class KVManager:
 
     def lacking(self, kv: SequenceKV, length: int) -> int:
         """Blocks that `kv` has not for `length` tokens, which go beyond its room."""
-        return -((kv.room - length) // self.block_size)
+        return self._pool.blocks_for(length - kv.room)
 
     def grow(self, kv: SequenceKV, length: int) -> bool:
         """Give `kv` blocks for `length` tokens, evicting what nobody holds.
