@@ -134,14 +134,18 @@ class Fleet:
         return self._add(f"redis-{port}", command, "Ready to accept connections")
 
     def sentinel(self, port: int, redis_port: int, master: str) -> Process:
-        """The only Sentinel of `master`, which it takes for dead after a second of silence."""
+        """The only Sentinel of `master`, which it takes for dead after three seconds of silence.
+
+        Less, and a machine that stalls while a test starts its processes has a failover before the
+        test begins, with gateways at either master for ten seconds.
+        """
         from gateway.summary.redis import server_program
 
         config = self.directory / f"sentinel-{port}.conf"
         config.write_text(
             f"port {port}\nbind 127.0.0.1\ndir {self.directory}\n"
             f"sentinel monitor {master} 127.0.0.1 {redis_port} 1\n"
-            f"sentinel down-after-milliseconds {master} 1000\n"
+            f"sentinel down-after-milliseconds {master} 3000\n"
             f"sentinel failover-timeout {master} 4000\n"
         )
         command = [server_program(), str(config), "--sentinel"]
