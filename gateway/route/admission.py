@@ -1,7 +1,7 @@
 """The admission queue of a model pool: who goes to the workers next, and who should not wait. Pure.
 
 Who waits goes by priority, then in turn among tenants (`gateway.route.fairness`), then in the order
-of coming. What holds:
+of coming. Who comes and need not wait for backlogs may pass them (`lets_pass`). What holds:
 
 - Nobody waits while there is room, and nobody goes when there is none.
 - One turn in `TURN_OF_OLDEST` is that of the one that has waited longest, whatever its priority. So
@@ -116,6 +116,22 @@ class AdmissionQueue:
         self.withdraw(last)
         return Shed(last, Reason.FULL, _retry_seconds(self.wait_seconds(now)))
 
+    def lets_pass(self, ticket: Ticket) -> bool:
+        """Whether `ticket`, which comes now, goes before all that wait: it is its tenant's turn.
+
+        It is paid for and counted like any other turn. Nobody passes a higher priority, nor the
+        oldest when the turn is its own.
+        """
+        if not self._waiting:
+            return True
+        if self._turn_of_oldest or max(self._levels) > ticket.priority:
+            return False
+        level = self._levels.get(ticket.priority)
+        if level is not None and not level.serve_at_once(ticket):
+            return False
+        self._entries += 1
+        return True
+
     def withdraw(self, ticket: Ticket) -> None:
         """`ticket` waits no longer, without its turn. Idempotent."""
         if ticket in self._waiting:
@@ -151,8 +167,12 @@ class AdmissionQueue:
         """
         return self._drain.seconds(len(self._waiting), now)
 
+    @property
+    def _turn_of_oldest(self) -> bool:
+        return (self._entries + 1) % TURN_OF_OLDEST == 0
+
     def _next(self) -> Ticket:
-        if (self._entries + 1) % TURN_OF_OLDEST == 0:
+        if self._turn_of_oldest:
             return next(iter(self._waiting))
         return self._levels[max(self._levels)].first()
 

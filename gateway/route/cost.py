@@ -5,15 +5,18 @@ wait      = work ahead of it / prefill rate, the time for a slot when all are ta
 prefill   = its own work / prefill rate
 interfere = what its prefill adds to the sequences that run there, and what these and its answer add
             to each other's steps
-evict     = blocks that must go · measured regret per block
+evict     = blocks that must go · regret per block, the mean of all workers
 
 Work is tokens weighed by their context, see `radixgate.work`. Rates are measured by the worker, but
 what is near the pool's mean counts as that: it says less of the worker than of what else its
 machine did meanwhile. Until a worker has measured one, a prior stands in. A step takes the time
 between tokens, the mean of all workers: a single one's says too much of what just happened to be
-computed there. The lowest wins, but what is computed weighs more than it takes, since it keeps the
-worker from others, the more so the busier the pool is. What they lose is work, not time: equally
-much at a slow worker and at a fast one. So it is counted at the mean rate of all.
+computed there. Regret is a mean too: by its own, a worker that evicts what comes back would send
+that to others, which then evict what comes back.
+
+The lowest wins, but what is computed weighs more than it takes, since it keeps the worker from
+others, the more so the busier the pool is. What they lose is work, not time: equally much at a slow
+worker and at a fast one. So it is counted at the mean rate of all.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -122,16 +125,23 @@ class Pool(NamedTuple):
     Args:
         work_per_ms: the `prior_rate`.
         step_ms: mean time between two tokens of an answer; 0 until measured.
+        regret_ms: what evicting a block costs, on average of all workers.
     """
 
     work_per_ms: float
     step_ms: float
+    regret_ms: float
 
     @classmethod
     def of(cls, pressures: Collection[Pressure]) -> "Pool":
         """Of the workers with these."""
         steps = [pressure.itl_ms for pressure in pressures if pressure.itl_ms]
-        return cls(prior_rate(pressures), fmean(steps) if steps else 0.0)
+        regrets = [pressure.regret_ms_per_block for pressure in pressures]
+        return cls(
+            work_per_ms=prior_rate(pressures),
+            step_ms=fmean(steps) if steps else 0.0,
+            regret_ms=fmean(regrets) if regrets else 0.0,
+        )
 
     def rate(self, pressure: Pressure) -> float:
         """Prefill work per ms of a worker; the mean, until one is measured that is not `ALIKE`."""
@@ -149,6 +159,7 @@ def cost(
     block_size: int,
     rate: float,
     step_ms: float,
+    regret_ms: float,
 ) -> CostTerms:
     """The cost of a request on a worker.
 
@@ -161,6 +172,7 @@ def cost(
         block_size: tokens in one of the worker's blocks.
         rate: prefill work per ms of the worker, see `Pool`.
         step_ms: of its pool.
+        regret_ms: of its pool.
     """
     running = max(0, pressure.running + unreported.requests)
     start = min(cached, tokens - 1)
@@ -172,7 +184,7 @@ def cost(
         + (step_ms if running else 0.0),
         prefill_ms,
         running * (prefill_ms / SEQUENCES + STEPS * step_ms),
-        missing_blocks * pressure.regret_ms_per_block if missing_blocks > 0 else 0.0,
+        missing_blocks * regret_ms if missing_blocks > 0 else 0.0,
     )
 
 

@@ -59,7 +59,8 @@ class FairQueue:
         """Let `ticket` wait behind the others of its tenant."""
         line = self._lines.get(ticket.tenant)
         if line is None:
-            tag = max(self._now, self._absent.pop(ticket.tenant, 0.0))
+            tag = self._start(ticket.tenant)
+            self._absent.pop(ticket.tenant, None)
             line = self._lines[ticket.tenant] = _Line(tag, self._weight(ticket.tenant))
         line.tickets[ticket] = None
         line.tokens += ticket.tokens
@@ -82,6 +83,19 @@ class FairQueue:
         line.tag += ticket.tokens / line.weight
         self.withdraw(ticket)
 
+    def serve_at_once(self, ticket: Ticket) -> bool:
+        """Serve `ticket`, which does not wait, if it is the turn of its tenant, and say whether.
+
+        Someone must wait.
+        """
+        own = self._lines.get(ticket.tenant)
+        tag = own.tag if own else self._start(ticket.tenant)
+        if tag > min(line.tag for line in self._lines.values()):
+            return False
+        self.add(ticket)
+        self.serve(ticket)
+        return True
+
     def first(self) -> Ticket:
         """Who is next; there must be someone. Of equal tags, who came first."""
         return min(self._lines.values(), key=lambda line: (line.tag, line.first.arrived)).first
@@ -98,7 +112,7 @@ class FairQueue:
     def ahead(self, tenant: str) -> int:
         """How many would be served before a ticket of `tenant` that came now."""
         own = self._lines.get(tenant)
-        start = own.end if own else max(self._now, self._absent.get(tenant, 0.0))
+        start = own.end if own else self._start(tenant)
         return sum(
             len(line.tickets) if line is own else _starting_before(line, start)
             for line in self._lines.values()
@@ -108,6 +122,10 @@ class FairQueue:
         """How many of `tenant` wait."""
         line = self._lines.get(tenant)
         return len(line.tickets) if line else 0
+
+    def _start(self, tenant: str) -> float:
+        """The tag with which `tenant`, of which nothing waits, would come."""
+        return max(self._now, self._absent.get(tenant, 0.0))
 
     def _leave(self, tenant: str, tag: float) -> None:
         if tag <= self._now:

@@ -5,7 +5,7 @@ workers and the clock as arguments; own reservations go out through an outbox. G
 the same choose the same.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -110,6 +110,11 @@ class Estimate(NamedTuple):
         return self.worker.pressure.free_blocks
 
 
+def mostly_held(prompt: Prompt, estimates: Iterable[Estimate]) -> bool:
+    """Whether a worker that has a place is expected to hold more than half of `prompt`."""
+    return any(2 * each.expected_tokens > prompt.tokens for each in estimates if each.places > 0)
+
+
 class Router:
     """Decides for the pool that it listens to.
 
@@ -194,6 +199,7 @@ class Router:
                 block_size=worker.registration.block_size,
                 rate=rate,
                 step_ms=pool.step_ms,
+                regret_ms=pool.regret_ms,
             )
             estimates.append(
                 Estimate(

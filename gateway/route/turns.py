@@ -65,7 +65,12 @@ class Turns:
         return True
 
     def offer(self, ticket: Ticket, now: float) -> Moved:
-        """Let a request wait that has no turn at once. What `move` says, if that is due."""
+        """Let a request wait that has no turn at once, unless it only waits for shorter backlogs
+        and passes. What `move` says, if that is due.
+        """
+        if ticket.passes and self._lets_pass(ticket):
+            self._entering.add(ticket)
+            return Moved([ticket], [])
         staffed = self._queue.staffed if len(self._queue) else self._spare is not None
         shed = self._queue.offer(ticket, now, staffed=staffed)
         moved = Moved([], [])
@@ -97,6 +102,10 @@ class Turns:
     def changed(self) -> None:
         """Workers came, or went, or take nothing more: what was seen of their room is wrong."""
         self._spare = None
+
+    def _lets_pass(self, ticket: Ticket) -> bool:
+        room = self._room_left()
+        return room is not None and room.requests > 0 and self._queue.lets_pass(ticket)
 
     def _room_left(self) -> Room | None:
         room = self._room()

@@ -16,7 +16,7 @@ from radixgate.refused import RefusedError
 
 from gateway.route.admission import Moved, Reason, Shed
 from gateway.route.room import Room
-from gateway.route.router import Estimate
+from gateway.route.router import Estimate, mostly_held
 from gateway.route.ticket import Ticket
 from gateway.route.turns import TICK_SECONDS, Turns
 from gateway.route.weights import Weights
@@ -191,16 +191,18 @@ class Queue:
             answer.set_result(shed)
 
     def _ticket(self, prepared: Prepared, times: Times) -> Ticket:
-        tokens, held = prepared.prompt.tokens, 0
+        estimates: list[Estimate] = []
         try:
-            held = max(each.expected_tokens for each in self._pool.estimate(prepared))
+            estimates = self._pool.estimate(prepared)
         except RefusedError as refusal:
             if refusal.code is not StatusCode.UNAVAILABLE:
                 raise
+        expected = max((each.expected_tokens for each in estimates), default=0)
         return Ticket(
             tenant=prepared.request.scope.tenant,
             priority=prepared.request.priority,
-            tokens=max(1, tokens - held),
+            tokens=max(1, prepared.prompt.tokens - expected),
+            held=mostly_held(prepared.prompt, estimates),
             arrived=times.arrived,
             latest=times.latest,
             deadline=times.deadline if times.whole and times.deadline is not None else math.inf,

@@ -23,7 +23,7 @@ from gateway.route.outcome import Promise
 from gateway.route.record import Records
 from gateway.route.reservations import Reservation
 from gateway.route.room import BACKLOG_MS, Occupied, Room, pool_room
-from gateway.route.router import Estimate, Router
+from gateway.route.router import Estimate, Router, mostly_held
 from gateway.route.ticket import Ticket
 from gateway.route.turns import TICK_SECONDS, Turns
 from gateway.serve.outcomes import STEP_SECONDS
@@ -168,11 +168,13 @@ class Cost(Policy):
         )
 
     def _ticket(self, job: Job) -> Ticket:
-        held = max(each.expected_tokens for each in self._estimates(job))
+        estimates = self._estimates(job)
+        expected = max(each.expected_tokens for each in estimates)
         return Ticket(
             tenant=job.tenant,
             priority=job.priority,
-            tokens=max(1, job.prompt.tokens - held),
+            tokens=max(1, job.prompt.tokens - expected),
+            held=mostly_held(job.prompt, estimates),
             arrived=job.arrived,
             latest=job.arrived + self._queue_seconds,
             deadline=math.inf,

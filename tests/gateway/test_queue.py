@@ -44,6 +44,7 @@ class Scene:
         self.places = places
         self.tokens = 1e9
         self.cached = 0
+        self.places_there = 1
         self.refusal: RefusedError | None = None
         self.inside: list[str] = []
         self.order: list[str] = []
@@ -73,7 +74,7 @@ class Scene:
     def estimate(self, prepared: Prepared) -> list[Estimate]:
         if self.refusal or self.places is None:
             raise self.refusal or NOWHERE
-        return [cast(Any, SimpleNamespace(expected_tokens=self.cached))]
+        return [cast(Any, SimpleNamespace(expected_tokens=self.cached, places=self.places_there))]
 
     async def serve(
         self,
@@ -155,6 +156,27 @@ async def test_places_are_given_out_by_priority_then_weight() -> None:
     assert [tenants[:3].count("b"), tenants[:6].count("b")] == [1, 2]
     assert scene.is_clean()
     assert scene.sample("entered_tokens_total", model=MODEL, tenant="a") == 600
+
+
+async def test_a_prompt_that_is_mostly_held_does_not_wait_for_backlogs() -> None:
+    scene = Scene(places=2)
+    scene.tokens = 0
+    cold = scene.start("a1")
+    await settle()
+    assert scene.order == []
+    scene.cached, scene.places_there = 51, 0
+    nowhere = scene.start("a!")
+    await settle()
+    assert scene.order == []
+    nowhere.cancel()
+    scene.places_there = 1
+    await scene.serve("a2")
+    assert scene.order == ["a2"]
+    scene.tokens = 100
+    scene.queue.move()
+    await cold
+    assert scene.order == ["a2", "a1"]
+    assert scene.is_clean()
 
 
 async def test_what_happens_moves_the_queue_before_time_does() -> None:

@@ -22,7 +22,7 @@ from gateway.route.reservations import Unreported
 IDLE = Load(max_running=8, free_blocks=1000, prefill_tokens_per_second=2000, itl_ms=20)
 
 
-POOL = Pool(work_per_ms=0.5, step_ms=10)
+POOL = Pool(work_per_ms=0.5, step_ms=10, regret_ms=3)
 
 
 def cost_of(
@@ -36,6 +36,7 @@ def cost_of(
         block_size=16,
         rate=POOL.rate(Pressure.of(load)),
         step_ms=POOL.step_ms,
+        regret_ms=POOL.regret_ms,
     )
 
 
@@ -82,11 +83,17 @@ def test_what_is_on_its_way_runs_and_what_has_ended_does_not() -> None:
 
 def test_context_makes_a_token_dearer_at_a_worker_that_says_so() -> None:
     knows = Load(
-        prefill_work_per_second=1000, attention_tokens=500, backlog_work=40, backlog_tokens=7
+        prefill_work_per_second=1000,
+        attention_tokens=500,
+        backlog_work=40,
+        backlog_tokens=7,
+        free_blocks=1000,
     )
     # 500 tokens whose contexts are 750 long on average.
     assert cost_of(1000, 500, knows, 60) == CostTerms(100, 1250, 0, 0)
-    plain = Load(prefill_tokens_per_second=1000, attention_tokens=500, backlog_tokens=7)
+    plain = Load(
+        prefill_tokens_per_second=1000, attention_tokens=500, backlog_tokens=7, free_blocks=1000
+    )
     assert cost_of(1000, 500, plain) == CostTerms(7, 500, 0, 0)
 
 
@@ -98,19 +105,24 @@ def test_how_long_the_prompts_were_says_nothing_of_a_worker() -> None:
 
 
 def test_blocks_that_must_go_are_regretted() -> None:
-    full = Load(free_blocks=5, regret_ms_per_block=3, prefill_tokens_per_second=1000)
+    full = Load(free_blocks=5, regret_ms_per_block=7, prefill_tokens_per_second=1000)
     assert cost_of(161, 0, full).evict_ms == 18
     assert cost_of(80, 0, full).evict_ms == 0
 
 
 def test_a_worker_that_measured_nothing_yet_has_the_prior() -> None:
-    assert cost_of(100, 0, Load()) == CostTerms(0, 200, 0, 0)
+    assert cost_of(100, 0, Load(free_blocks=1000)) == CostTerms(0, 200, 0, 0)
 
 
 def test_a_pool_is_the_mean_of_those_that_have_measured() -> None:
     loads = [IDLE, Load(), Load(prefill_tokens_per_second=1000, itl_ms=40)]
-    assert Pool.of([*map(Pressure.of, loads)]) == Pool(1.5, 30)
-    assert Pool.of([Pressure.of(Load())]) == Pool.of([]) == Pool(PRIOR_WORK_PER_MS, 0)
+    assert Pool.of([*map(Pressure.of, loads)]) == Pool(1.5, 30, 0)
+    assert Pool.of([Pressure.of(Load())]) == Pool.of([]) == Pool(PRIOR_WORK_PER_MS, 0, 0)
+
+
+def test_regret_is_the_mean_of_all_since_who_evicts_nothing_regrets_nothing() -> None:
+    loads = [Load(regret_ms_per_block=9), Load(), Load()]
+    assert Pool.of([*map(Pressure.of, loads)]).regret_ms == 3
 
 
 LOADS = st.builds(

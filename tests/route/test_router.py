@@ -13,7 +13,7 @@ from gateway.fleet.worker import FleetWorker
 from gateway.route.cost import COST, CostConfig
 from gateway.route.outcome import Promise
 from gateway.route.reservations import Reservation
-from gateway.route.router import Estimate, Prompt, Router
+from gateway.route.router import Estimate, Prompt, Router, mostly_held
 from gateway.summary.events import Registration
 from gateway.summary.outbox import Outbox
 
@@ -86,6 +86,21 @@ def test_what_others_lose_by_a_prefill_is_the_same_at_a_slow_worker_and_at_a_fas
     # Three times what the mean worker takes, which has 625 tokens a second.
     assert fast.weighed_ms == pytest.approx(640 + 3 * 1024)
     assert slow.weighed_ms == pytest.approx(2560 + 3 * 1024)
+
+
+def test_what_must_be_evicted_costs_the_same_at_all_workers(router: Router) -> None:
+    """By its own regret, who evicts what comes back would send that to the others."""
+    full = [make_worker(str(at), free_blocks=0, regret_ms_per_block=at) for at in (2, 0, 4)]
+    assert [each.terms.evict_ms for each in router.estimate(PROMPT, full, 1.0)] == [80] * 3
+
+
+def test_mostly_held_is_more_than_half_where_there_is_a_place(router: Router) -> None:
+    router.stored("a", PROMPT.boundaries[:6])
+    router.stored("b", PROMPT.boundaries[:5])
+    full = make_worker("a", running=8, waiting=1)
+    assert mostly_held(PROMPT, router.estimate(PROMPT, [A, B], 1.0))
+    assert not mostly_held(PROMPT, router.estimate(PROMPT, [full, B], 1.0))
+    assert not mostly_held(PROMPT, [])
 
 
 def test_what_was_computed_since_a_report_is_not_waited_for(router: Router) -> None:

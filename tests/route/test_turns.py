@@ -1,10 +1,12 @@
 """Turns at a pool with so many places: who has one, who waits, how often room is asked for."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.route.admission import Moved, Reason
+from gateway.route.admission import TURN_OF_OLDEST, Moved, Reason
 from gateway.route.room import Room
 from gateway.route.ticket import Ticket
 from gateway.route.turns import TICK_SECONDS, Turns
@@ -14,17 +16,21 @@ NOTHING = Moved([], [])
 
 
 class Scene:
-    """A pool with so many `places`; None is a pool without workers. What is `inside` takes one."""
+    """A pool with so many `places`; None is a pool without workers. What is `inside` takes one.
 
-    def __init__(self, places: int | None = 1, limit: int = 100) -> None:
+    `work`: that its backlogs have room for.
+    """
+
+    def __init__(self, places: int | None = 1, limit: int = 100, work: float = 1e9) -> None:
         self.places = places
+        self.work = work
         self.inside = 0
         self.asked = 0
         self.turns = Turns(limit, lambda _: 1.0, self.room)
 
     def room(self) -> Room | None:
         self.asked += 1
-        return None if self.places is None else Room(self.places - self.inside, 1e9)
+        return None if self.places is None else Room(self.places - self.inside, self.work)
 
 
 def test_who_comes_while_there_is_room_has_a_turn_at_once() -> None:
@@ -92,6 +98,52 @@ def test_the_first_that_waits_and_the_urgent_find_new_room_at_once() -> None:
     scene.places = 2
     assert scene.turns.offer(third, 0.0) == NOTHING
     assert scene.turns.offer(urgent, 0.0).entered == [urgent]
+
+
+def held(tenant: str = "a", **options: Any) -> Ticket:
+    return ticket(tenant, held=True, **options)
+
+
+def test_who_is_mostly_held_passes_backlogs_and_those_that_wait_for_them() -> None:
+    scene = Scene(places=1, limit=1, work=0)
+    cold, first, second = ticket(), held(), held()
+    assert not scene.turns.takes(10, 0.0)
+    assert scene.turns.offer(cold, 0.0) == NOTHING
+    assert scene.turns.offer(first, 0.0) == Moved([first], [])
+    # The only place is taken, so it waits like the others; and only one may.
+    assert [each.ticket for each in scene.turns.offer(second, 0.0).shed] == [second]
+    scene.turns.entered(first)
+    scene.work = 100
+    assert scene.turns.move(0.0).entered == [cold]
+
+
+def test_who_passes_is_neither_urgent_nor_can_wait() -> None:
+    assert held().passes
+    assert not ticket().passes
+    assert not held(priority=-1).passes
+    assert not held(priority=1).passes
+
+
+@pytest.mark.parametrize("waits", [ticket("a"), ticket("b"), ticket("a", priority=-1)])
+def test_nobody_passes_out_of_its_turn(waits: Ticket) -> None:
+    scene = Scene(places=100, work=0)
+    assert not scene.turns.takes(10, 0.0)
+    assert scene.turns.offer(waits, 0.0) == NOTHING
+    passed = 0
+    while scene.turns.offer(held("a"), 0.0).entered:
+        passed += 1
+    # By weight it was the turn of "a" once; else of the oldest that waits, after so many.
+    assert passed == (1 if waits.tenant == "b" else TURN_OF_OLDEST - 1)
+
+
+def test_nobody_passes_the_urgent() -> None:
+    scene = Scene(places=0, work=0)
+    assert not scene.turns.takes(10, 0.0)
+    urgent = ticket(priority=1)
+    assert scene.turns.offer(urgent, 0.0) == NOTHING
+    scene.places = 1
+    assert scene.turns.offer(held(), 0.0) == NOTHING
+    assert scene.turns.move(0.0).entered == [urgent]
 
 
 def test_of_too_many_one_is_shed_when_it_comes() -> None:

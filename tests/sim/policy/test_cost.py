@@ -146,6 +146,17 @@ def test_a_backlog_is_as_long_as_it_may_be() -> None:
         assert sum(map(bool, map(pool.worker, jobs))) == sent
 
 
+def test_who_is_mostly_held_does_not_wait_for_backlogs_if_there_is_a_place_where_it_is() -> None:
+    pool = holding()
+    for worker in ("w0", "w1"):
+        pool.report(worker, backlog_tokens=100_000, prefill_tokens_per_second=1000)
+    assert not pool.worker(pool.ask("new" * 20))
+    assert pool.worker(pool.ask(LONG, 1)) == "w0"
+    pool.report("w0", running=SLOTS, waiting=1, prefill_tokens_per_second=1000)
+    pool.report("w1", backlog_tokens=100_000, prefill_tokens_per_second=1000)
+    assert not pool.worker(pool.ask(LONG, 2))
+
+
 def test_a_prompt_that_no_worker_can_hold_is_refused() -> None:
     pool = pool_of("cost")
     most = BLOCKS * 2 // STRIDE
