@@ -8,7 +8,6 @@ in the midst of a leap has memory, rates, `steps`, `gaps` and `busy_seconds` as 
 began, which is no longer ago than `MOST_LEAP_SECONDS`.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -62,10 +61,10 @@ class EngineWorker(Worker):
         super().__init__(setup, stride, loop, events, listener)
         self._time = setup.step_time
         self._scheduler = Scheduler(self._manager, setup.max_running, setup.token_budget)
-        self._booking = Booking(self._manager)
         self._rates = Rates()
         self._visits: dict[Sequence, Visit] = {}
-        self._generating = Generating()
+        self._generating = Generating(setup.block_size)
+        self._booking = Booking(self._manager, self._generating)
         self._last_step = 0.0
         self._orders = count()
         self._busy = False
@@ -166,13 +165,13 @@ class EngineWorker(Worker):
         for sequence in back:
             self._gap_of(sequence)
         self._last_step = now
-        due = self._generating.advance(1)
+        done = self._generating.advance(1)
         for sequence, _, stop, completes in step.prompts:
             assert sequence.kv
             self._manager.commit(sequence.kv, sequence.tokens, stop)
             if completes:
-                due.append(self._complete(sequence))
-        self._look_at(due)
+                done.append(self._complete(sequence))
+        self._look_at(done)
         work = step.prompt_work(self._setup.attention_tokens)
         self._rates.step(step.prompt_tokens, len(step.generating), seconds, work)
         self._begin()
@@ -188,13 +187,13 @@ class EngineWorker(Worker):
         visit.length += 1
         return sequence, visit
 
-    def _look_at(self, due: list[tuple[Sequence, Visit]]) -> None:
-        """See to what they have generated. Each goes on with that, or ends."""
+    def _look_at(self, done: list[tuple[Sequence, Visit]]) -> None:
+        """All that generate have a token more; of those `done` it is the first, or the last."""
         ended: list[tuple[Sequence, Visit]] = []
-        go_on: list[tuple[Sequence, Visit]] = []
-        for sequence, visit in due:
+        begin: list[tuple[Sequence, Visit]] = []
+        for sequence, visit in done:
             ends = self._booking.look_at(sequence, visit)
-            (ended if ends else go_on).append((sequence, visit))
+            (ended if ends else begin).append((sequence, visit))
         generating = self._generating
         for sequence, visit in ended:
             if sequence in generating:
@@ -203,19 +202,16 @@ class EngineWorker(Worker):
             del self._visits[sequence]
             visit.preemptions = sequence.preemptions
             self._listener.ended(visit)
-        if not self._booking.take((sequence, visit.length) for sequence, visit in go_on):
+        if not (self._booking.take(0) or self._booking.take_in_turn()):
             # NOTE: so that who has to give up its blocks now has all that it generated cached.
             generating.settle()
             self._booking.book_all(self._visits.items())
-        for sequence, visit in go_on:
-            if sequence in generating:
-                generating.go_on(sequence, visit)
-            else:
-                generating.join(sequence, visit)
+        for sequence, visit in begin:
+            generating.join(sequence, visit)
 
-    def _take(self, lengths: Iterable[tuple[Sequence, int]]) -> None:
-        """The blocks for what has been computed, which no leap goes beyond."""
-        taken = self._booking.take(lengths)
+    def _take(self, steps: int) -> None:
+        """The blocks for what is computed by the end of so many steps more of a leap."""
+        taken = self._booking.take(steps - 1)
         assert taken, "a leap went beyond the memory"
 
     def _gap_of(self, sequence: Sequence) -> None:
@@ -252,7 +248,7 @@ class EngineWorker(Worker):
     def _cut(self, leap: Leap) -> None:
         """End with the step that is under way. Until that, all steps have their blocks."""
         steps = leap.steps_by(self._loop.now)
-        self._take(self._generating.due_in(steps))
+        self._take(steps)
         if steps < leap.steps:
             self._fly(replace(leap, steps=steps))
 
@@ -268,7 +264,6 @@ class EngineWorker(Worker):
         step_seconds = seconds / leap.steps
         self._rates.generations(leap.generations, step_seconds, leap.steps)
         self._gap(step_seconds, leap.generations * leap.steps)
-        due = self._generating.advance(leap.steps)
-        self._take((sequence, visit.length - 1) for sequence, visit in due)
-        self._look_at(due)
+        self._take(leap.steps)
+        self._look_at(self._generating.advance(leap.steps))
         self._begin()

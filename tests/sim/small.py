@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from radixgate.namespace import NamespaceSeed
 
+from gateway.route.router import Prompt
 from sim.hardware.setup import WorkerSetup
 from sim.hardware.step_time import StepTime
 from sim.ideal import ideal_cached
-from sim.policy.base import Policy, Site
+from sim.policy.base import Job, Policy, Site
 from sim.policy.catalogue import policy
 from sim.request import Content, Request, Trace
 from sim.results import Run
 from sim.run import simulate
 from sim.setting import Setting
+from sim.worker.visit import Visit
 
 BLOCK = 4
 STRIDE = 8
@@ -45,6 +48,13 @@ def trace(*requests: Request) -> Trace:
 def asked(number: int, at: float, ids: Sequence[int], **others: Any) -> Request:
     """A request of one token of output, unless told otherwise."""
     return Request(number, at, content(ids), **{"output_tokens": 1, **others})
+
+
+def visit_of(tokens: int, final: int) -> Visit:
+    """That has so many `tokens`, and `final` at its end."""
+    ids = array("I", [1] * tokens)
+    job = Job(0, Prompt(ids.tobytes(), 1, NamespaceSeed(0)), "", "", 0, 0.0)
+    return Visit(job, Request(0, 0.0, Content(ids, 1, tokens), final - tokens), 0, 0)
 
 
 def played(

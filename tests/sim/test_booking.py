@@ -1,4 +1,4 @@
-"""Blocks for generations: as many at once as can be, and else one by one as in single steps."""
+"""Blocks for generations: for all at once if that can be, and else in turn as in single steps."""
 
 from contextlib import nullcontext
 
@@ -6,7 +6,9 @@ from radixgate.namespace import NamespaceSeed
 from radixgate.prefix import pack_tokens
 
 from sim.worker.booking import Booking
+from sim.worker.generating import Generating
 from tests.engine.toys import request, toy_tokenizer
+from tests.sim.small import visit_of
 from worker.engine.output import OutputText
 from worker.engine.sequence import Sequence, Times
 from worker.kv.events import KvEvents
@@ -37,15 +39,23 @@ def cache(manager: KVManager, ids: list[int]) -> None:
     manager.close(kv)
 
 
-def running(manager: KVManager, prompt: list[int], order: int) -> Sequence:
+def running(manager: KVManager, token: int) -> Sequence:
     """With room for two tokens."""
-    asked = request(prompt, 3)
-    tokens, text = tokens_of(prompt), OutputText(toy_tokenizer(), asked)
-    sequence = Sequence(asked, order, tokens, text, Times(0))
+    asked = request([token], 3)
+    tokens, text = tokens_of([token]), OutputText(toy_tokenizer(), asked)
+    sequence = Sequence(asked, token, tokens, text, Times(0))
     sequence.kv = manager.open(tokens, 4)
     assert sequence.kv
     assert sequence.kv.room == BLOCK
     return sequence
+
+
+def two_generate(manager: KVManager) -> tuple[Generating, list[Sequence]]:
+    """Each has all the tokens that it has room for."""
+    generating, both = Generating(BLOCK), [running(manager, 3), running(manager, 4)]
+    for sequence in both:
+        generating.join(sequence, visit_of(tokens=BLOCK, final=4))
+    return generating, both
 
 
 def test_who_is_served_first_takes_what_nobody_waits_for() -> None:
@@ -55,9 +65,12 @@ def test_who_is_served_first_takes_what_nobody_waits_for() -> None:
     cache(manager, newer)
     manager.look_up(waiting)
     assert manager.protected(waiting) == len(older)
-    both = [running(manager, [3], 0), running(manager, [4], 1)]
+    generating, both = two_generate(manager)
     assert manager.stats().free_blocks == 0
-    assert Booking(manager).take((each, BLOCK + 1) for each in both)
+    booking = Booking(manager, generating)
+    generating.advance(1)
+    assert not booking.take(0)
+    assert booking.take_in_turn()
     assert [each.kv.room for each in both if each.kv] == [2 * BLOCK, 2 * BLOCK]
     assert manager.cached_prefix(tokens_of(newer)) == 0, "the first evicts what is not protected"
     assert manager.cached_prefix(waiting) == BLOCK, "and the second one block of what was"
@@ -66,7 +79,10 @@ def test_who_is_served_first_takes_what_nobody_waits_for() -> None:
 def test_nobody_gets_any_where_there_are_too_few_for_all() -> None:
     manager = manager_of(3)
     cache(manager, [2, 2])
-    both = [running(manager, [3], 0), running(manager, [4], 1)]
-    assert not Booking(manager).take((each, BLOCK + 1) for each in both)
+    generating, both = two_generate(manager)
+    booking = Booking(manager, generating)
+    generating.advance(1)
+    assert not booking.take(0)
+    assert not booking.take_in_turn()
     assert [each.kv.room for each in both if each.kv] == [BLOCK, BLOCK]
     assert manager.cached_prefix(tokens_of([2, 2])) == BLOCK

@@ -1,5 +1,6 @@
 """Who has how much of the KV memory, and how much of it may go for whom."""
 
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -14,9 +15,10 @@ class Account:
 
     Attributes:
         guaranteed, maximum: of its share, in blocks.
-        blocks: its own, cached ones and those private to its sequences.
+        blocks: its own, cached ones, those private to its sequences, and the reserve.
         evictable: blocks of them that may go.
         held: blocks of them by every `Hold` that they have.
+        reserve: those of them that are to be given to its sequences.
         leaves: where they may go from now, a queue for each class of the policy.
     """
 
@@ -26,6 +28,7 @@ class Account:
     blocks: int = 0
     evictable: int = 0
     held: list[int] = field(default_factory=lambda: [0] * len(Hold))
+    reserve: "array[int]" = field(default_factory=lambda: array("q"))
 
     def spare(self, asker: "Account") -> int:
         """Its blocks that may go for a sequence of `asker`."""

@@ -16,7 +16,7 @@ A sequence's table is shared blocks first, which are the tree's and never change
 """
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -223,32 +223,38 @@ class KVManager:
         Returns:
             False when there are not enough; then only waiting sequences may have lost protection.
         """
-        while not self.grow_all({kv: length}):
+        if length <= kv.room:
+            return True
+        missing = self.lacking(kv, length)
+        while not self.reserve(missing, kv):
             alone = len(self._open) == 1
             if not (self._give_up_one() if alone else self._waiting.give_up_one()):
                 return False
+        self.give(kv, missing)
         return True
 
-    def grow_all(self, lengths: Mapping[SequenceKV, int]) -> bool:
-        """`grow` of several, all of one account, which evicts once for them all.
+    def reserve(self, blocks: int, asker: SequenceKV) -> bool:
+        """Take so many `blocks`, at least one, for sequences of the account of `asker`; see `give`.
 
         Returns:
             False when there are not enough while what waits stays protected; nothing has changed.
         """
-        wanted = {
-            kv: self.lacking(kv, length) for kv, length in lengths.items() if length > kv.room
-        }
-        if not wanted:
-            return True
-        account, total = self._account_of_all(wanted), sum(wanted.values())
-        if self._missing(total) > self._accounts.evictable_for(account):
+        assert asker._node
+        account = asker._node.account
+        if self._missing(blocks) > self._accounts.evictable_for(account):
             return False
-        blocks, taken = self._take(total, account), 0
-        for kv, count in wanted.items():
-            kv.blocks.extend(blocks[taken : taken + count])
-            kv.room += count * self.block_size
-            taken += count
+        account.reserve += self._take(blocks, account)
         return True
+
+    def give(self, kv: SequenceKV, blocks: int) -> None:
+        """Let `kv` have so many of the blocks that were taken for its account."""
+        assert kv._node
+        reserve = kv._node.account.reserve
+        kept = len(reserve) - blocks
+        assert kept >= 0, f"{blocks} blocks of a reserve of {len(reserve)}"
+        kv.blocks += reserve[kept:]
+        kv.room += blocks * self.block_size
+        del reserve[kept:]
 
     def yields(self, kv: SequenceKV, asker: SequenceKV) -> bool:
         """Whether blocks that `kv` gives up may go to `asker`: not below another's guarantee."""
@@ -305,17 +311,19 @@ class KVManager:
         )
 
     def check_integrity(self) -> None:
-        """Raises AssertionError unless each block is free, in the tree, or private to one."""
+        """Raises AssertionError unless each block is free, in the tree, private, or in reserve."""
         self._pool.check_integrity()
         self._tree.check_integrity()
         tree = list(self._tree.blocks())
         private = [block for kv in self._open if kv._node for block in kv.blocks[kv._node.end :]]
+        private += [block for account in self._accounts for block in account.reserve]
         assert len({*tree, *private}) == len(tree) + len(private), "a block has two owners"
         assert len(tree) + len(private) + self._pool.num_free == self._pool.num_blocks, "a leak"
         for account in self._accounts:
             open_kv = [kv for kv in self._open if kv._node and kv._node.account is account]
             assert all(kv.room == len(kv.blocks) * self.block_size for kv in open_kv)
-            assert account.blocks == self._tree.count_blocks(account) + sum(
+            cached, reserved = self._tree.count_blocks(account), len(account.reserve)
+            assert account.blocks == cached + reserved + sum(
                 len(kv.blocks) - kv._node.end for kv in open_kv if kv._node
             )
         assert self._private_tokens == sum(
@@ -378,12 +386,6 @@ class KVManager:
     def _give_up_one(self) -> bool:
         """Make way for a sequence that is alone; False when nothing is held for later."""
         return self._waiting.give_up_one() or self._pins.give_up_one()
-
-    def _account_of_all(self, kvs: Iterable[SequenceKV]) -> Account:
-        """Theirs, of which there is one."""
-        accounts = {kv._node.account for kv in kvs if kv._node}
-        assert len(accounts) == 1, "they are closed, or of several accounts"
-        return accounts.pop()
 
     def _take(self, wanted: int, account: Account) -> "array[int]":
         """Blocks for a sequence of `account`.
