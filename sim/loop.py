@@ -10,6 +10,7 @@ class EventLoop:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self._over = False
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
 
@@ -18,13 +19,17 @@ class EventLoop:
         due = when if when > self.now else self.now
         heapq.heappush(self._due, (due, next(self._numbers), callback))
 
-    def run(self, until: Callable[[], bool]) -> None:
-        """Let time pass until `until()`.
+    def end(self) -> None:
+        """Time ends with what happens now."""
+        self._over = True
+
+    def run(self) -> None:
+        """Let time pass until `end` is called.
 
         Raises:
-            RuntimeError: nothing is due any more, and it is not so: someone waits for ever.
+            RuntimeError: nothing is due any more, and it was not: someone waits for ever.
         """
-        while not until():
+        while not self._over:
             if not self._due:
                 raise RuntimeError(f"at {self.now:.3f} s nothing is due, and not all has ended")
             self.now, _, callback = heapq.heappop(self._due)

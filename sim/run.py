@@ -1,8 +1,10 @@
 """A policy over a trace, from beginning to end."""
 
+import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -37,7 +39,8 @@ def simulate(
     """
     began = time.perf_counter()
     simulation = Simulation(trace, setting, policy, progress)
-    simulation.run()
+    with _nothing_collected():
+        simulation.run()
     workers, recorder = simulation.workers, simulation.recorder
     gaps: Counter[int] = Counter()
     for worker in workers:
@@ -62,3 +65,17 @@ def simulate(
         wall_seconds=time.perf_counter() - began,
         refusals=dict(recorder.refusals),
     )
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Python does not look for circles of garbage: there are none until the end of a simulation,
+    and to look for them is to walk through all caches, again and again.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -83,7 +83,8 @@ class Simulation:
             self._loop.call_at(first, partial(self._report_load, index))
         self._clients.begin()
         self._sample()
-        self._loop.run(until=lambda: not self._remaining)
+        if self._remaining:
+            self._loop.run()
         for worker in self.workers:
             worker.check_integrity()
 
@@ -172,6 +173,8 @@ class Simulation:
 
     def _over(self, number: int) -> None:
         self._remaining -= 1
+        if not self._remaining:
+            self._loop.end()
         self._at_gateway.over(self.now)
         self._progress()
         self._clients.over(number)
