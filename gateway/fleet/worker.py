@@ -95,17 +95,14 @@ class FleetWorker:
 
     def belief(self, now: float) -> Belief:
         """How far to trust it at `now`, and why."""
-        if self.doubt is None:
-            return self._reported(now)
-        return doubted(self._reported(now), self.doubt)
+        reported = IN_SYNC if now < self._live_until else self._judged(now)
+        return reported if self.doubt is None else doubted(reported, self.doubt)
 
     def in_sync(self, now: float) -> bool:
         """Whether its summary is what it reports at `now`, true or not."""
-        return self._reported(now).trust is Trust.LIVE
+        return now < self._live_until or self._judged(now).trust is Trust.LIVE
 
-    def _reported(self, now: float) -> Belief:
-        if now < self._live_until:
-            return IN_SYNC
+    def _judged(self, now: float) -> Belief:
         remaining = None if self.deadline is None else self.deadline - now
         return believe(self.state, now - self.heard_at, self.lease, remaining, self.problem)
 

@@ -70,8 +70,9 @@ class Unreported:
             here sees when that is computed. Of the known a part may have been computed before the
             report, so that less than all the rest is left.
         """
-        unseen = max(0.0, reported - self.known)
-        return min(reported, unseen + self.known - self.computed) + self.work
+        unseen = reported - self.known
+        left = (unseen if unseen > 0 else 0.0) + self.known - self.computed
+        return (left if left < reported else reported) + self.work
 
 
 @dataclass(slots=True)
