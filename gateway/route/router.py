@@ -178,19 +178,14 @@ class Router:
         self._peers.expire(now)
         held = self._held.match(prompt.boundaries)
         expected = self._reservations.match(prompt.boundaries, held)
-        pool = Pool.of([worker.pressure for worker in candidates])
-        tokens, stride = prompt.tokens, prompt.stride
-        reserved = [self._reservations.unreported(worker.id) for worker in candidates]
-        prefills = sum(
-            [
-                worker.pressure.prefills or there.work > 0
-                for worker, there in zip(candidates, reserved, strict=True)
-            ]
-        )
-        delays = self._config.delays(prefills / len(candidates) if candidates else 0.0)
+        unreported, tokens, stride = self._reservations.unreported, prompt.tokens, prompt.stride
+        loads = [(worker, worker.pressure, unreported(worker.id)) for worker in candidates]
+        pool = Pool.of([pressure for _, pressure, _ in loads])
+        prefills = sum([pressure.prefills or there.work > 0 for _, pressure, there in loads])
+        delays = self._config.delays(prefills / len(loads) if loads else 0.0)
         estimates = []
-        for worker, there in zip(candidates, reserved, strict=True):
-            pressure, belief = worker.pressure, worker.belief(now)
+        for worker, pressure, there in loads:
+            belief = worker.belief(now)
             matched = held.get(worker.id, 0)
             believed = expected.get(worker.id, 0)
             rate = pool.rate(pressure)
