@@ -3,7 +3,7 @@
 A decision asks every worker, and a protobuf message answers slowly.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from radixgate.v1.sync_pb2 import Load
 
@@ -17,7 +17,8 @@ SCARCE_SHARE = 4
 PRIOR_REMAINING_TOKENS = 128
 
 
-class Pressure(NamedTuple):
+@dataclass(slots=True)
+class Pressure:
     """What a worker has not measured yet is 0.
 
     Args:

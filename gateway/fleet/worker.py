@@ -1,7 +1,7 @@
 """One worker as the gateway knows it now: a value, replaced at each event."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Life(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class FleetWorker:
     """Times are seconds of the fleet's monotonic clock.
 
@@ -38,6 +38,10 @@ class FleetWorker:
         problem: why it cannot be used; empty when it can.
         doubt: what its record leaves of the belief in its summary; None when it has kept its word.
         place: its pod; None while nobody lists pods.
+
+    Attributes:
+        id: unique in its pool.
+        closed: why it is sent nothing new, though it may be well; empty when it is.
     """
 
     registration: Registration
@@ -50,11 +54,20 @@ class FleetWorker:
     problem: str = ""
     doubt: Belief | None = None
     place: Place | None = None
+    id: str = field(init=False)
+    closed: str = field(init=False)
+    _live_until: float = field(init=False)
 
-    @cached_property
-    def id(self) -> str:
-        """Unique in its pool."""
-        return self.registration.worker
+    def __post_init__(self) -> None:
+        self.id = self.registration.worker
+        self.closed = ""
+        if self.draining:
+            self.closed = "draining"
+        elif self.place is not None and self.place.closed:
+            self.closed = self.place.listing.value
+        self._live_until = -math.inf
+        if not self.problem and self.deadline is not None and self.state is SyncState.SYNCED:
+            self._live_until = min(self.deadline, self.heard_at + SILENCE_LIMIT * self.lease)
 
     @property
     def epoch(self) -> int:
@@ -82,35 +95,19 @@ class FleetWorker:
         return self.load is not None and self.load.draining
 
     @cached_property
-    def closed(self) -> str:
-        """Why it is sent nothing new, though it may be well; empty when it is."""
-        if self.draining:
-            return "draining"
-        return self.place.listing.value if self.place is not None and self.place.closed else ""
-
-    @cached_property
     def pressure(self) -> Pressure:
         """What the last load report means for the next request; of an idle worker before that."""
         return Pressure.of(self.load or Load())
 
     def belief(self, now: float) -> Belief:
         """How far to trust it at `now`, and why."""
-        if self.doubt is None:
-            return self._reported(now)
-        return doubted(self._reported(now), self.doubt)
+        reported = IN_SYNC if now < self._live_until else self._judged(now)
+        return reported if self.doubt is None else doubted(reported, self.doubt)
 
     def in_sync(self, now: float) -> bool:
         """Whether its summary is what it reports at `now`, true or not."""
-        return self._reported(now).trust is Trust.LIVE
+        return now < self._live_until or self._judged(now).trust is Trust.LIVE
 
-    def _reported(self, now: float) -> Belief:
-        if now < self._live_until:
-            return IN_SYNC
+    def _judged(self, now: float) -> Belief:
         remaining = None if self.deadline is None else self.deadline - now
         return believe(self.state, now - self.heard_at, self.lease, remaining, self.problem)
-
-    @cached_property
-    def _live_until(self) -> float:
-        if self.problem or self.deadline is None or self.state is not SyncState.SYNCED:
-            return -math.inf
-        return min(self.deadline, self.heard_at + SILENCE_LIMIT * self.lease)

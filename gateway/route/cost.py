@@ -21,8 +21,9 @@ worker and at a fast one. So it is counted at the mean rate of all.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from radixgate.work import prefill_work
 
@@ -44,7 +45,8 @@ STEPS: Final = 0.3
 """By so many steps, all their tokens together, an answer and a sequence beside it are delayed."""
 
 
-class CostTerms(NamedTuple):
+@dataclass(slots=True)
+class CostTerms:
     """The four terms, in milliseconds."""
 
     wait_ms: float
@@ -55,7 +57,7 @@ class CostTerms(NamedTuple):
     @property
     def total_ms(self) -> float:
         """The expected delay of the request."""
-        return sum(self)
+        return self.wait_ms + self.prefill_ms + self.interfere_ms + self.evict_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,11 @@ class CostConfig:
             terms: of one of them.
             delayed: what its prefill delays others by, as a share of the time that it takes there.
         """
-        wait_ms, prefill_ms, interfere_ms, evict_ms = terms
         return (
-            self.wait * wait_ms
-            + (1 + delayed) * prefill_ms
-            + self.interfere * interfere_ms
-            + self.evict * evict_ms
+            self.wait * terms.wait_ms
+            + (1 + delayed) * terms.prefill_ms
+            + self.interfere * terms.interfere_ms
+            + self.evict * terms.evict_ms
         )
 
     def delays(self, crowd: float) -> float:
@@ -119,7 +120,8 @@ def prior_rate(pressures: Iterable[Pressure]) -> float:
     return fmean(measured) if measured else PRIOR_WORK_PER_MS
 
 
-class Pool(NamedTuple):
+@dataclass(slots=True)
+class Pool:
     """What the workers of a pool have in common.
 
     Args:
@@ -154,12 +156,11 @@ def cost(
     tokens: int,
     cached: float,
     pressure: Pressure,
-    *,
     unreported: Unreported,
+    *,
     block_size: int,
+    pool: Pool,
     rate: float,
-    step_ms: float,
-    regret_ms: float,
 ) -> CostTerms:
     """The cost of a request on a worker.
 
@@ -170,22 +171,20 @@ def cost(
         pressure: on the worker, by its last report.
         unreported: what this gateway knows beyond that.
         block_size: tokens in one of the worker's blocks.
-        rate: prefill work per ms of the worker, see `Pool`.
-        step_ms: of its pool.
-        regret_ms: of its pool.
+        pool: that the worker is of.
+        rate: prefill work per ms of the worker, by its pool.
     """
-    running = max(0, pressure.running + unreported.requests)
-    start = min(cached, tokens - 1)
+    start = cached if cached < tokens - 1 else tokens - 1
     prefill_ms = prefill_work(start, tokens, pressure.attention_tokens) / rate
+    wait_ms = unreported.backlog(pressure.backlog_work) / rate + pressure.slot_wait_ms
+    interfere_ms = 0.0
+    running = pressure.running + unreported.requests
+    if running > 0:
+        wait_ms += pool.step_ms
+        interfere_ms = running * (prefill_ms / SEQUENCES + STEPS * pool.step_ms)
     missing_blocks = -(-(tokens - start) // block_size) - pressure.free_blocks
-    return CostTerms(
-        unreported.backlog(pressure.backlog_work) / rate
-        + pressure.slot_wait_ms
-        + (step_ms if running else 0.0),
-        prefill_ms,
-        running * (prefill_ms / SEQUENCES + STEPS * step_ms),
-        missing_blocks * regret_ms if missing_blocks > 0 else 0.0,
-    )
+    evict_ms = missing_blocks * pool.regret_ms if missing_blocks > 0 else 0.0
+    return CostTerms(wait_ms, prefill_ms, interfere_ms, evict_ms)
 
 
 class Priced(Protocol):
@@ -224,15 +223,14 @@ def ranked(
     """
     if not candidates:
         return []
-    costs = [candidate.weighed_ms for candidate in candidates]
-    limit = config.tie_limit_ms(min(costs))
-    near = [each for each, total in zip(candidates, costs, strict=True) if total <= limit]
-    most = max(each.believed_tokens for each in near)
+    by_cost = sorted(candidates, key=attrgetter("weighed_ms"))
+    limit = config.tie_limit_ms(by_cost[0].weighed_ms)
+    near = [each for each in by_cost if each.weighed_ms <= limit]
+    most = max([each.believed_tokens for each in near])
     holders = [each for each in near if each.believed_tokens == most]
-    equal_limit = min(each.weighed_ms for each in holders) + config.tie_ms
+    equal_limit = holders[0].weighed_ms + config.tie_ms
     equals = [each for each in holders if each.weighed_ms <= equal_limit]
-    best = max((each.places, each.free_blocks) for each in equals)
+    best = max([(each.places, each.free_blocks) for each in equals])
     finalists = [each for each in equals if (each.places, each.free_blocks) == best]
     winner = finalists[0] if len(finalists) == 1 else max(finalists, key=affinity)
-    by_cost = [candidates[at] for at in sorted(range(len(costs)), key=costs.__getitem__)]
-    return [winner, *(candidate for candidate in by_cost if candidate is not winner)]
+    return [winner, *[each for each in by_cost if each is not winner]]

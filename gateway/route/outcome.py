@@ -77,9 +77,8 @@ class Outcome(NamedTuple):
     def missing(self) -> int:
         """Tokens that were promised, were not there, and were not withdrawn in time."""
         promise = self.promise
-        if promise.withdrawn or promise.lapsed:
-            return 0
-        return max(0, promise.held_tokens - self.cached)
+        missing = promise.held_tokens - self.cached
+        return 0 if missing <= 0 or promise.withdrawn or promise.lapsed else missing
 
     def fates(self) -> Mapping[Fate, int]:
         """All prompt tokens, by what became of them."""

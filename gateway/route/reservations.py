@@ -11,10 +11,9 @@ gateways may have chosen it at the same time for siblings.
 Pure: time comes in as seconds of any one clock that does not go back.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from radixgate.prefix import PrefixHash
 
@@ -48,8 +47,9 @@ class Reservation:
     id: int = 0
 
 
-class Unreported(NamedTuple):
-    """What a worker's last load report does not say yet.
+@dataclass(slots=True)
+class Unreported:
+    """What a worker's last load report does not say yet; it changes with each reservation there.
 
     Args:
         requests: that were reserved there since, less those that ended since, so maybe below 0.
@@ -70,8 +70,33 @@ class Unreported(NamedTuple):
             here sees when that is computed. Of the known a part may have been computed before the
             report, so that less than all the rest is left.
         """
-        unseen = max(0.0, reported - self.known)
-        return min(reported, unseen + self.known - self.computed) + self.work
+        unseen = reported - self.known
+        left = (unseen if unseen > 0 else 0.0) + self.known - self.computed
+        return (left if left < reported else reported) + self.work
+
+
+@dataclass(slots=True)
+class _Books:
+    """Of one worker.
+
+    Args:
+        unreported: what is added to its last report.
+        since: work of each reservation that was made since its last report.
+        before: of those made before, the work of each that is seen computed, and was not yet.
+        counts: how many of its reservations have a boundary.
+    """
+
+    unreported: Unreported = field(default_factory=Unreported)
+    since: dict[Reservation, int] = field(default_factory=dict)
+    before: dict[Reservation, int] = field(default_factory=dict)
+    counts: dict[PrefixHash, int] = field(default_factory=dict)
+
+    def settle(self, reservation: Reservation) -> int:
+        """Count its work no longer; returns how much of that is in the last report."""
+        if reservation in self.since:
+            self.unreported.work -= self.since.pop(reservation)
+            return 0
+        return self.before.pop(reservation, 0)
 
 
 class Reservations:
@@ -90,19 +115,7 @@ class Reservations:
         self._ended = ended
         # In the order of making, which is the order of expiry.
         self._live: dict[Reservation, None] = {}
-        # Work of each that was made since its worker's last report, and their sums.
-        self._unreported: dict[str, dict[Reservation, int]] = {}
-        self._work: Counter[str] = Counter()
-        # Of those made before, the work of each that is seen computed, and was not yet; their sums
-        # at that report, and what of these was computed since.
-        self._reported: dict[str, dict[Reservation, int]] = {}
-        self._known: Counter[str] = Counter()
-        self._computed: Counter[str] = Counter()
-        # Of each worker: how many of its reservations have a boundary.
-        self._counts: defaultdict[str, dict[PrefixHash, int]] = defaultdict(dict)
-        # By worker: how many are live, and how many were at its last report.
-        self._running: Counter[str] = Counter()
-        self._running_when_reported: dict[str, int] = {}
+        self._books: defaultdict[str, _Books] = defaultdict(_Books)
 
     def __len__(self) -> int:
         return len(self._live)
@@ -112,47 +125,39 @@ class Reservations:
         self.expire(reservation.made_at)
         if len(self._live) >= self._limit:
             self.lapse(next(iter(self._live)))
-        worker = reservation.worker
         self._live[reservation] = None
-        self._running[worker] += 1
-        counts, new = self._counts[worker], []
+        books, new = self._books[reservation.worker], []
+        counts = books.counts
         for name in reservation.boundaries:
             count = counts.get(name, 0)
             counts[name] = count + 1
             if not count:
                 new.append(name)
         if new:
-            self.expected.stored(worker, new)
+            self.expected.stored(reservation.worker, new)
         shared = len(reservation.boundaries) - len(new)
         tokens = max(0, reservation.tokens - shared * reservation.stride)
         work = round(tokens * reservation.weight)
-        self._unreported.setdefault(worker, {})[reservation] = work
-        self._work[worker] += work
+        books.since[reservation] = work
+        books.unreported.requests += 1
+        books.unreported.work += work
 
     def computed(self, reservation: Reservation) -> None:
         """Its prompt is computed, so its work is nobody's load any more. Idempotent."""
-        if work := self._settle(reservation):
-            self._computed[reservation.worker] += work
-
-    def _settle(self, reservation: Reservation) -> int:
-        """Count its work no longer; returns how much of that is in the worker's last report."""
-        worker = reservation.worker
-        unreported = self._unreported.get(worker, {})
-        if reservation in unreported:
-            self._work[worker] -= unreported.pop(reservation)
-            return 0
-        return self._reported.get(worker, {}).pop(reservation, 0)
+        if reservation in self._live:
+            books = self._books[reservation.worker]
+            books.unreported.computed += books.settle(reservation)
 
     def release(self, reservation: Reservation) -> None:
         """The request has ended, well or badly. Idempotent."""
         if reservation not in self._live:
             return
         del self._live[reservation]
-        self._running[reservation.worker] -= 1
-        worker, gone = reservation.worker, []
+        books, gone = self._books[reservation.worker], []
+        books.unreported.requests -= 1
         # NOTE: nobody knows when it was computed, or whether. So the report stands as it is.
-        self._known[worker] -= self._settle(reservation)
-        counts = self._counts[worker]
+        books.unreported.known -= books.settle(reservation)
+        counts = books.counts
         for name in reservation.boundaries:
             count = counts[name] - 1
             if count:
@@ -161,7 +166,7 @@ class Reservations:
                 del counts[name]
                 gone.append(name)
         if gone:
-            self.expected.removed(worker, gone)
+            self.expected.removed(reservation.worker, gone)
         self._ended(reservation)
 
     def lapse(self, reservation: Reservation) -> None:
@@ -170,21 +175,15 @@ class Reservations:
         So it leaves no place: if the worker's last report has it, that is still right.
         """
         if reservation in self._live:
-            worker = reservation.worker
             self.release(reservation)
-            before = self._running_when_reported.get(worker, 0)
-            self._running_when_reported[worker] = before - 1
+            self._books[reservation.worker].unreported.requests += 1
 
     def forget(self, worker: str) -> None:
         """`worker` is gone: whatever was on its way there is lost."""
         for reservation in [live for live in self._live if live.worker == worker]:
             self.release(reservation)
         self.expected.forgotten(worker, {})
-        del self._running[worker]
-        self._running_when_reported.pop(worker, None)
-        self._counts.pop(worker, None)
-        for books in (self._unreported, self._reported, self._work, self._known, self._computed):
-            books.pop(worker, None)
+        self._books.pop(worker, None)
 
     def expire(self, now: float) -> None:
         """Drop what was made more than the lifetime ago."""
@@ -196,22 +195,15 @@ class Reservations:
 
     def reported(self, worker: str) -> None:
         """A load report of `worker` came: it includes all that was reserved there before."""
-        before = self._reported.setdefault(worker, {})
-        unreported = self._unreported.pop(worker, {})
-        before.update((each, work) for each, work in unreported.items() if each.seen)
-        self._known[worker] = sum(before.values())
-        del self._work[worker], self._computed[worker]
-        self._running_when_reported[worker] = self._running[worker]
+        books = self._books[worker]
+        books.before.update((each, work) for each, work in books.since.items() if each.seen)
+        books.since.clear()
+        books.unreported = Unreported(known=sum(books.before.values()))
 
     def unreported(self, worker: str) -> Unreported:
         """What to add to the last load report of `worker`."""
-        # NOTE: `get`, since to ask a Counter for what it does not have takes a call.
-        return Unreported(
-            self._running.get(worker, 0) - self._running_when_reported.get(worker, 0),
-            self._work.get(worker, 0),
-            self._known.get(worker, 0),
-            self._computed.get(worker, 0),
-        )
+        books = self._books.get(worker)
+        return Unreported() if books is None else books.unreported
 
     def match(self, boundaries: Sequence[PrefixHash], held: Mapping[str, int]) -> dict[str, int]:
         """How many of a prompt's `boundaries` each worker holds or is expected to hold.

@@ -8,7 +8,7 @@ the same choose the same.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import xxhash
 from radixgate.namespace import NamespaceSeed
@@ -73,7 +73,8 @@ class Prompt:
         return xxhash.xxh3_64_intdigest(worker.encode(), self._beginning)
 
 
-class Estimate(NamedTuple):
+@dataclass(slots=True)
+class Estimate:
     """What the gateway believes of a request on a worker.
 
     Args:
@@ -177,29 +178,25 @@ class Router:
         self._peers.expire(now)
         held = self._held.match(prompt.boundaries)
         expected = self._reservations.match(prompt.boundaries, held)
-        pool = Pool.of([worker.pressure for worker in candidates])
-        tokens, stride = prompt.tokens, prompt.stride
-        reserved = [self._reservations.unreported(worker.id) for worker in candidates]
-        prefills = sum(
-            worker.pressure.prefills or there.work > 0
-            for worker, there in zip(candidates, reserved, strict=True)
-        )
-        delays = self._config.delays(prefills / len(candidates) if candidates else 0.0)
+        unreported, tokens, stride = self._reservations.unreported, prompt.tokens, prompt.stride
+        loads = [(worker, worker.pressure, unreported(worker.id)) for worker in candidates]
+        pool = Pool.of([pressure for _, pressure, _ in loads])
+        prefills = sum([pressure.prefills or there.work > 0 for _, pressure, there in loads])
+        delays = self._config.delays(prefills / len(loads) if loads else 0.0)
         estimates = []
-        for worker, there in zip(candidates, reserved, strict=True):
+        for worker, pressure, there in loads:
             belief = worker.belief(now)
             matched = held.get(worker.id, 0)
             believed = expected.get(worker.id, 0)
-            rate = pool.rate(worker.pressure)
+            rate = pool.rate(pressure)
             terms = cost(
                 tokens,
                 belief.weight * believed * stride,
-                worker.pressure,
-                unreported=there,
+                pressure,
+                there,
                 block_size=worker.registration.block_size,
+                pool=pool,
                 rate=rate,
-                step_ms=pool.step_ms,
-                regret_ms=pool.regret_ms,
             )
             estimates.append(
                 Estimate(
@@ -209,7 +206,7 @@ class Router:
                     believed * stride,
                     terms,
                     self._config.weighed_ms(terms, delays * (rate / pool.work_per_ms)),
-                    worker.pressure.places - there.requests,
+                    pressure.places - there.requests,
                 )
             )
         return ranked(estimates, lambda estimate: prompt.affinity(estimate.worker.id), self._config)

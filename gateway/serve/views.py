@@ -1,6 +1,7 @@
 """The gateway's state as the messages that answer Explain, ListWorkers and ListModels. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
 from radixgate.digest import SetDigest
@@ -40,7 +41,7 @@ def candidate(estimate: Estimate, *, circuit: str, chosen: bool) -> Candidate:
         trust_reason=estimate.belief.reason,
         matched_tokens=estimate.matched_tokens,
         expected_tokens=estimate.expected_tokens,
-        **estimate.terms._asdict(),
+        **asdict(estimate.terms),
         total_ms=estimate.total_ms,
         free_blocks=estimate.free_blocks,
         chosen=chosen,

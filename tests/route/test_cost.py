@@ -1,5 +1,7 @@
 """The cost's terms by hand, and what must hold whatever the numbers."""
 
+from dataclasses import astuple
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -32,11 +34,10 @@ def cost_of(
         tokens,
         cached,
         Pressure.of(load),
-        unreported=Unreported(requests, reserved),
+        Unreported(requests, reserved),
         block_size=16,
+        pool=POOL,
         rate=POOL.rate(Pressure.of(load)),
-        step_ms=POOL.step_ms,
-        regret_ms=POOL.regret_ms,
     )
 
 
@@ -148,10 +149,11 @@ def test_no_term_is_negative_and_holding_more_never_costs_more(
 ) -> None:
     warm = cost_of(tokens, share * tokens, load, reserved)
     cold = cost_of(tokens, smaller * share * tokens, load, reserved)
-    assert min(warm) >= 0
+    terms = list(zip(astuple(warm), astuple(cold), strict=True))
+    assert min(astuple(warm)) >= 0
     # NOTE: but for rounding, where two differ by less than a token.
-    assert all(less <= more * (1 + 1e-12) for less, more in zip(warm, cold, strict=True))
-    assert warm.total_ms == pytest.approx(sum(warm))
+    assert all(less <= more * (1 + 1e-12) for less, more in terms)
+    assert warm.total_ms == pytest.approx(sum(astuple(warm)))
 
 
 class Offer:

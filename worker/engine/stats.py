@@ -1,6 +1,6 @@
 """Measured rates and the engine's load: plain values for reports, metrics and routing."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from worker.kv.manager import KVStats
 
@@ -101,8 +101,7 @@ class Rates:
         return self._gap.value * 1000
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLoad:
+class EngineLoad(NamedTuple):
     """The engine between two steps.
 
     Attributes:
