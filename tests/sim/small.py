@@ -107,11 +107,14 @@ def same(one: Run, other: Run) -> bool:
 def traces(draw: st.DrawFn, most: int = 12, *, apart: float = 0.0, tenants: bool = True) -> Trace:
     """Requests that come at once or one after the other, and often begin alike.
 
+    The times are such that nobody comes at the very end of a step, where rounding decides whether
+    that is over.
+
     Args: `most` of them; seconds that each comes after the one before, at least.
     """
     at, requests = 0.0, []
     for number in range(draw(st.integers(1, most))):
-        at += apart + draw(st.sampled_from([0.0, 0.001, 0.05, 1.0]))
+        at += apart + draw(st.sampled_from([0.0, 0.001, 0.0503, 1.0007]))
         ids = draw(st.lists(st.integers(0, 1), min_size=1, max_size=6))
         short = draw(st.integers(0, BLOCK - 1))
         output_tokens = draw(st.integers(1, 14))
@@ -127,7 +130,9 @@ def traces(draw: st.DrawFn, most: int = 12, *, apart: float = 0.0, tenants: bool
                 output=content(output_ids, output_tokens) if known else None,
                 session=draw(st.sampled_from(["", "a", "b"])),
                 after=after,
-                think=draw(st.sampled_from([0.0, 0.5])) if after is not None else 0.0,
+                think=draw(st.sampled_from([0.0, 0.5])) + number / 7001
+                if after is not None
+                else 0.0,
                 tenant=draw(st.sampled_from(["", "t"])) if tenants else "",
                 priority=draw(st.integers(0, 1)),
             )

@@ -45,10 +45,13 @@ def narrow(**others: st.SearchStrategy[int]) -> st.SearchStrategy[WorkerSetup]:
 
 @st.composite
 def bursts(draw: st.DrawFn) -> Trace:
-    """Requests that come while others generate, and begin alike or not."""
+    """Requests that come while others generate, and begin alike or not.
+
+    As in `traces`, nobody comes at the very end of a step.
+    """
     at, requests = 0.0, []
     for number in range(draw(st.integers(3, 9))):
-        at += draw(st.sampled_from([0.0, 0.02, 0.05]))
+        at += draw(st.sampled_from([0.0, 0.0203, 0.0507]))
         ids = [draw(st.integers(0, 1))] * draw(st.integers(1, 6))
         prompt = content(ids, len(ids) * BLOCK - draw(st.integers(0, 1)))
         requests.append(Request(number, at, prompt, draw(st.sampled_from([1, 8, 14]))))
