@@ -4,10 +4,11 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COMPILED := build/compiled
 PROTOS := $(wildcard proto/radixgate/v1/*.proto proto/externalscaler/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-autoscaling bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway bench-simulator chart-readme dashboard test-kube test-fidelity clean
+.PHONY: help install compiled up test test-fast test-fault lint fmt proto proto-check bench bench-attention bench-autoscaling bench-demand bench-engine bench-kv bench-eviction bench-index bench-gateway bench-simulator chart-readme dashboard test-kube test-fidelity clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,8 +93,17 @@ bench-demand: $(STAMP) ## Measure what it costs a gateway to know the demand tha
 bench-autoscaling: $(STAMP) ## Let a load outgrow its workers in a cluster of processes; draws docs/autoscaling.svg
 	@$(BIN)/python -m bench.autoscaling
 
-bench-simulator: $(STAMP) ## Measure what simulating 100,000 requests over 16 workers costs
-	@$(BIN)/python -m bench.simulator
+compiled: $(COMPILED)/.built ## Compile the modules that decide, into build/compiled; wants a C compiler
+
+$(COMPILED)/.built: $(STAMP) deploy/compiled.py $(shell find proto gateway worker sim cli -name '*.py')
+	@echo "compiling into $(COMPILED); that takes two minutes"
+	@rm -rf $(COMPILED)
+	@HATCH_BUILD_HOOKS_ENABLE=true $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --target $(COMPILED) .
+	@touch $@
+
+bench-simulator: $(COMPILED)/.built ## Measure what simulating 100,000 requests over 16 workers costs
+	@PYTHONPATH=$(COMPILED):. $(BIN)/python -P -m bench.simulator
 
 bench-attention: $(STAMP) ## Measure attention over paged KV beside torch's own
 	@$(BIN)/python -m bench.attention

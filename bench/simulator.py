@@ -1,6 +1,9 @@
 """What a simulation costs: many requests of a public trace's shape over many workers.
 
+    make bench-simulator
     .venv/bin/python -m bench.simulator [POLICY ...]
+
+The first takes what is compiled (`make compiled`), the second the sources.
 
 The conversation trace of Mooncake is repeated, with other prompts each time, to `--requests`; they
 come at `--rate` a second. Each policy is played `--rounds` times in turn, each time in a process of
@@ -21,6 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import sim.simulation
 from sim.hardware.presets import preset
 from sim.ideal import ideal_cached
 from sim.policy.catalogue import CATALOGUE, policy
@@ -114,6 +118,7 @@ def main() -> None:
         "requests": asked.requests,
         "workers": asked.workers,
         "preset": PRESET,
+        "compiled": Path(sim.simulation.__file__).suffix != ".py",
         "requests_per_second": asked.rate,
         "raw": [asdict(each) for each in results(asked, options.policies, options.rounds)]
         if there

@@ -222,8 +222,11 @@ class Scheduler:
             oldest = min(self.waiting, key=lambda each: each.order)
             self._look_up(oldest)
             return None if _awaits_prefix(oldest, computing) else oldest
-        ready = (each for each in in_turn if each.kv is None and each.tokens.tenant not in refused)
-        return next((each for each in ready if not _awaits_prefix(each, computing)), None)
+        for each in in_turn:
+            ready = each.kv is None and each.tokens.tenant not in refused
+            if ready and not _awaits_prefix(each, computing):
+                return each
+        return None
 
     def _look_up(self, sequence: Sequence) -> None:
         """See how much of a waiting sequence is cached, and have it protected."""

@@ -61,6 +61,7 @@ class BlockPool:
         """Raises AssertionError unless each block is either taken or free exactly once."""
         free = set(self._free)
         assert len(free) == len(self._free), "a block is free twice"
-        assert all(bool(taken) != (block in free) for block, taken in enumerate(self._taken)), (
+        taken = {block for block in range(self.num_blocks) if self._taken[block]}
+        assert taken == {*range(self.num_blocks)} - free, (
             "a block is both taken and free, or neither"
         )
