@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ LOOP = "--trace chat:requests=600 --closed-loop 60 --workers 2 --eviction lru"
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All packages, with what can be compiled."""
+    if which("cc") is None:
+        pytest.skip("no C compiler (cc)")
     target = tmp_path_factory.mktemp("compiled")
     install = [sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target)]
     environment = os.environ | {"HATCH_BUILD_HOOKS_ENABLE": "true"}
