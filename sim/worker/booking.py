@@ -30,6 +30,7 @@ class Booking:
         """
         generating = self._generating
         if wanted := generating.lacking(steps):
+            # NOTE: any of them, since in a simulation tenants have no shares, and one account.
             asker = next(iter(generating)).kv
             assert asker
             if not self._manager.reserve(wanted, asker):
