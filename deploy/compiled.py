@@ -35,12 +35,7 @@ class CompiledModules(BuildHookInterface[Any]):
         for package in packages:
             source = Path(self.root) / package
             copytree(source, copy / source.name, ignore=ignore_patterns("__pycache__"))
-        modules = sorted(
-            str(path.relative_to(copy))
-            for pattern in self.config["modules"]
-            for path in copy.glob(pattern)
-            if path.name != "__init__.py"
-        )
+        modules = sorted(self._matching("modules", copy) - self._matching("exclude", copy))
         subprocess.run([sys.executable, "-c", COMPILE, *modules], cwd=copy, check=True)
         for path in copy.rglob("*.so"):
             if "build" not in path.relative_to(copy).parts:
@@ -51,3 +46,11 @@ class CompiledModules(BuildHookInterface[Any]):
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """The wheel has it now."""
         self._copy.cleanup()
+
+    def _matching(self, option: str, folder: Path) -> set[str]:
+        """The files that the patterns of `option` match, relative to `folder`."""
+        return {
+            str(path.relative_to(folder))
+            for pattern in self.config[option]
+            for path in folder.glob(pattern)
+        }
