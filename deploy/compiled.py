@@ -3,6 +3,7 @@
     HATCH_BUILD_HOOKS_ENABLE=true pip install .
 
 Wants a C compiler. Each compiled module lies beside its source, which Python then takes no more.
+`pip install -e` has the sources run, whatever is asked for.
 """
 
 import subprocess
@@ -28,9 +29,11 @@ setup(ext_modules=modules, packages=[], script_args=["build_ext", "--inplace"])
 class CompiledModules(BuildHookInterface[Any]):
     """Compiles in a copy of the packages, so that nothing compiled is left beside the sources."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add what is compiled to the wheel."""
         self._copy = TemporaryDirectory()
+        if version == "editable":
+            return
         copy, packages = Path(self._copy.name), self.build_config.packages
         for package in packages:
             source = Path(self.root) / package
