@@ -3,6 +3,7 @@
     HATCH_BUILD_HOOKS_ENABLE=true pip install .
 
 Wants a C compiler. Each compiled module lies beside its source, which Python then takes no more.
+`pip install -e` has the sources run, whatever is asked for.
 """
 
 import subprocess
@@ -28,19 +29,16 @@ setup(ext_modules=modules, packages=[], script_args=["build_ext", "--inplace"])
 class CompiledModules(BuildHookInterface[Any]):
     """Compiles in a copy of the packages, so that nothing compiled is left beside the sources."""
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add what is compiled to the wheel."""
         self._copy = TemporaryDirectory()
+        if version == "editable":
+            return
         copy, packages = Path(self._copy.name), self.build_config.packages
         for package in packages:
             source = Path(self.root) / package
             copytree(source, copy / source.name, ignore=ignore_patterns("__pycache__"))
-        modules = sorted(
-            str(path.relative_to(copy))
-            for pattern in self.config["modules"]
-            for path in copy.glob(pattern)
-            if path.name != "__init__.py"
-        )
+        modules = sorted(self._matching("modules", copy) - self._matching("exclude", copy))
         subprocess.run([sys.executable, "-c", COMPILE, *modules], cwd=copy, check=True)
         for path in copy.rglob("*.so"):
             if "build" not in path.relative_to(copy).parts:
@@ -51,3 +49,11 @@ class CompiledModules(BuildHookInterface[Any]):
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """The wheel has it now."""
         self._copy.cleanup()
+
+    def _matching(self, option: str, folder: Path) -> set[str]:
+        """The files that the patterns of `option` match, relative to `folder`."""
+        return {
+            str(path.relative_to(folder))
+            for pattern in self.config[option]
+            for path in folder.glob(pattern)
+        }

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from radixgate.prefix import unpack_hashes
 from radixgate.v1.peer_pb2 import Announcement
 
-from gateway.route.reservations import Reservation, Reservations
+from gateway.route.reservation import Reservation
+from gateway.route.reservations import Reservations
 
 
 @dataclass(slots=True)

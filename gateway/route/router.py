@@ -22,7 +22,8 @@ from gateway.route.cost import COST, CostConfig, CostTerms, Pool, cost, ranked
 from gateway.route.index import PrefixIndex
 from gateway.route.outcome import Promise, Watch
 from gateway.route.peers import Peers
-from gateway.route.reservations import Reservation, Reservations, Unreported
+from gateway.route.reservation import Reservation
+from gateway.route.reservations import Reservations, Unreported
 from gateway.route.tombstones import Tombstones
 from gateway.summary.outbox import Outbox
 

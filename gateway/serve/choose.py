@@ -11,7 +11,7 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import FleetWorker, Life
 from gateway.route.breaker import Breakers
 from gateway.route.outcome import Promise
-from gateway.route.reservations import Reservation
+from gateway.route.reservation import Reservation
 from gateway.route.router import Estimate, Router
 from gateway.serve.metrics import Metrics
 from gateway.serve.prepare import Prepared

@@ -26,7 +26,7 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.worker import Life
 from gateway.route.breaker import Breakers
 from gateway.route.outcome import Promise
-from gateway.route.reservations import Reservation
+from gateway.route.reservation import Reservation
 from gateway.route.router import Router
 from gateway.serve import views
 from gateway.serve.choose import Choice, Chooser

@@ -21,7 +21,7 @@ from gateway.route.bookings import Bookings
 from gateway.route.cost import COST, CostConfig
 from gateway.route.outcome import Promise
 from gateway.route.record import Records
-from gateway.route.reservations import Reservation
+from gateway.route.reservation import Reservation
 from gateway.route.room import BACKLOG_MS, Occupied, Room, pool_room
 from gateway.route.router import Estimate, Router, mostly_held
 from gateway.route.ticket import Ticket

@@ -13,7 +13,8 @@ from radixgate.prefix import PrefixHash
 from radixgate.v1.peer_pb2 import Announcement
 
 from gateway.route.peers import Peers
-from gateway.route.reservations import Reservation, Reservations
+from gateway.route.reservation import Reservation
+from gateway.route.reservations import Reservations
 from gateway.summary.outbox import Outbox
 
 LIFETIME, SILENCE, WAITING = 10.0, 4.0, 3

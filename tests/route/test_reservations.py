@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from radixgate.prefix import PrefixHash
 
-from gateway.route.reservations import Reservation, Reservations, Unreported
+from gateway.route.reservation import Reservation
+from gateway.route.reservations import Reservations, Unreported
 
 LIFETIME, LIMIT = 10.0, 4
 STRIDE = 64

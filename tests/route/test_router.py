@@ -12,7 +12,7 @@ from gateway.fleet.trust import Belief, SyncState, Trust
 from gateway.fleet.worker import FleetWorker
 from gateway.route.cost import COST, CostConfig
 from gateway.route.outcome import Promise
-from gateway.route.reservations import Reservation
+from gateway.route.reservation import Reservation
 from gateway.route.router import Estimate, Prompt, Router, mostly_held
 from gateway.summary.events import Registration
 from gateway.summary.outbox import Outbox
