@@ -91,7 +91,7 @@ class Generating:
             ends.append(heapq.heappop(self._ends))
         ends.sort(key=itemgetter(1))
         for _, _, sequence, visit in ends:
-            visit.length = self._starts[sequence] + self._steps
+            visit.length = self.length(sequence)
         return [(sequence, visit) for _, _, sequence, visit in ends]
 
     def lacking(self, steps: int) -> int:
@@ -122,4 +122,4 @@ class Generating:
     def settle(self) -> None:
         """Write to all visits what their length is now."""
         for sequence, visit in self._visits.items():
-            visit.length = self._starts[sequence] + self._steps
+            visit.length = self.length(sequence)
