@@ -212,10 +212,12 @@ class ManagerMachine(RuleBasedStateMachine):
             for one, length in lengths.items()
             if length > one.kv.room
         }
+        before = [len(one.kv.blocks) for one in growing]
         fits = self.slow.grow_all([(one.slow, length) for one, length in lengths.items()])
         if lacking:
             assert self.manager.reserve(sum(lacking.values()), growing[0].kv) == fits
         self.manager.check_integrity()
+        assert before == [len(one.kv.blocks) for one in growing], "given without being asked for"
         for one, tokens in more.items() if fits else ():
             if blocks := lacking.get(one):
                 self.manager.give(one.kv, blocks)

@@ -1,12 +1,13 @@
 """Calibration of real workers: a tiny model, whose steps take about a millisecond."""
 
-import math
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from radixgate.client import Client
 
-from sim.hardware.calibrate import CalibrationError, Limits, calibrate
+from sim.hardware.calibrate import Calibration, CalibrationError, Limits, calibrate
 from sim.hardware.setup_file import read_setup, write_setup
 from sim.trace.formats import open_trace
 from tests.e2e.processes import Fleet, free_port, wait_until
@@ -20,6 +21,12 @@ def alone(fleet: Fleet, model: Path, *options: str) -> str:
     port = str(free_port())
     fleet.worker("a", model, [], "--port", port, *options).start()
     return f"127.0.0.1:{port}"
+
+
+def again(address: str) -> Iterator[Calibration]:
+    """Two more tries, each when it is asked for."""
+    for _ in range(2):
+        yield calibrate(address, Limits(max_running=8, eviction="cost"))
 
 
 def test_a_worker_is_measured(fleet: Fleet, tiny_llama: Path, tmp_path: Path) -> None:
@@ -37,8 +44,9 @@ def test_a_worker_is_measured(fleet: Fleet, tiny_llama: Path, tmp_path: Path) ->
     assert max(lengths) < MAX_CONTEXT
     assert {each.work.generations for each in found.measured} == {0, 1, 4}
     assert len(told) - 1 == len(found.measured) == len(found.fit.errors)
-    # NOTE: how close the formula comes is for test_fidelity, which wants a quiet machine.
-    assert math.isfinite(found.fit.worst_error)
+    # NOTE: a machine that stalls while it measures says nothing of the formula.
+    errors = (each.fit.typical_error for each in chain([found], again(address)))
+    assert any(error < 0.5 for error in errors), "the formula is not that of a worker"
 
     path = tmp_path / "setup.json"
     write_setup(path, setup, found.notes())
